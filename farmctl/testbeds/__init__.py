@@ -1,0 +1,1 @@
+"""Testbeds: the one interface that scenarios are written against, and its kinds."""

@@ -1,0 +1,113 @@
+"""What a scenario can see and break, whatever the testbed: the interface every kind of testbed implements.
+
+A verb returns when the thing asked for has really happened (a kill: the processes are gone), raises
+``NotStaged`` where this testbed or machine cannot do it, and is undone by ``restore``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from farmctl.errors import StageError
+
+
+class NotStaged(StageError):
+    """The fault did not really happen, or cannot be made here (exit code 3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod as the control plane sees it. ``ready`` is the probe's verdict, so it lags as probes do."""
+
+    name: str
+    uid: str
+    address: str  # host:port of the agent
+    phase: Literal["Pending", "Running", "Terminating", "Failed"]
+    ready: bool
+    restarts: int
+    age_s: float
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The autoscaler's settings: pods = ceil(demand / target), within [low, high]; AverageValue semantics."""
+
+    low: int
+    high: int
+    target: float = 1.0
+    sync_s: float = 15.0
+    scale_down_wait_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What `farmctl up` asks for, and what ``restore`` goes back to."""
+
+    pods: int = 4
+    probe_period_s: float = 1.0
+    probe_threshold: int = 1
+    slice_delay_s: float = 0.0  # how late a readiness change reaches the EndpointSlices
+    scaling: Scaling | None = None
+    proxy_env: dict[str, str] = field(default_factory=dict)
+    agent_env: dict[str, str] = field(default_factory=dict)
+
+
+class Testbed(Protocol):
+    """The farm under test. ``kind`` is printed in every report; ``cannot`` names verbs that raise NotStaged
+    on this testbed, with the reason, so that a scenario can be listed as "not on local"."""
+
+    kind: str
+    namespace: str
+    door: str  # http://host:port
+    admin: str
+    cannot: dict[str, str]
+
+    async def setup(self) -> Setup: ...
+    async def pods(self) -> list[Pod]: ...
+    async def pod_log(self, pod: str) -> list[str]: ...
+    async def pod_logs_since(self, mark: float) -> dict[str, list[str]]:
+        """Log lines (JSON, one event each) of every pod alive or dead since wall-clock ``mark``."""
+        ...
+
+    async def kill(self, pod: str, *, grace_s: float = 0.0) -> None:
+        """0: SIGKILL of everything in the pod at once. Else SIGTERM, SIGKILL after grace_s; returns at once."""
+        ...
+
+    async def kill_chrome(self, pod: str) -> None: ...
+    async def freeze(self, pod: str, *, what: Literal["pod", "chrome"] = "pod") -> None: ...
+    async def thaw(self, pod: str) -> None: ...
+    async def cut_off(self, pod: str) -> None:
+        """Packets to and from the pod vanish (no FIN, no RST)."""
+        ...
+
+    async def mend(self, pod: str) -> None: ...
+    async def add_stale_endpoint(self) -> str:
+        """A ready endpoint under the Service's label at an address where nothing listens; returns it."""
+        ...
+
+    async def remove_stale_endpoints(self) -> None: ...
+    async def set_probes(
+        self, *, period_s: float, threshold: int = 1, slice_delay_s: float = 0.0
+    ) -> None: ...
+    async def make_pods_unready(self, starting_s: float | None) -> None:
+        """New pods stay not ready for this long (None: for ever) although their agent runs; until ``restore``."""
+        ...
+
+    async def scale(self, pods: int) -> None: ...
+    async def autoscale(self, scaling: Scaling | None) -> None: ...
+    async def restart_proxy(self, *, how: Literal["kill", "term"] = "term", wait: bool = True) -> None:
+        """End the proxy (SIGKILL or SIGTERM) and start a new one. With ``wait`` the new one is ready."""
+        ...
+
+    async def set_proxy_env(self, env: dict[str, str]) -> None:
+        """Restart the proxy with these settings over the setup's own; until ``restore``."""
+        ...
+
+    async def stop_api(self) -> None: ...
+    async def start_api(self) -> None: ...
+    async def reclaim_node(self, node: str, *, notice_s: float) -> Sequence[str]: ...
+    async def restore(self) -> None:
+        """Undo every fault, back to the setup: pods, probes, slices, proxy, API server, scaling. Waits until
+        the farm is whole (all pods free, nothing held)."""
+        ...

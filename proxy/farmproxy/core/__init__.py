@@ -1,0 +1,1 @@
+"""The lease core: events in, commands out. It knows no socket, no clock and no log."""

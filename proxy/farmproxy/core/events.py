@@ -1,0 +1,119 @@
+"""What can happen to a farm, as plain values. ``Farm.handle(event, now)`` is their only reader.
+
+Times are seconds of one monotonic clock (float). A caller and the lease it gets share one id.
+"""
+
+from dataclasses import dataclass
+
+from farmwire.reasons import Busy, DialResult, End
+
+PodKey = str  # the pod's UID, else "address:port" for an endpoint without targetRef
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """One pod as the union of all EndpointSlices says now; ``fresh_ready`` when this very change went
+    from not-ready to ready in some slice (a list after a gap proves no such change)."""
+
+    key: PodKey
+    name: str
+    address: str
+    port: int
+    ready: bool
+    terminating: bool
+    fresh_ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodsChanged:
+    """Slices said something new about a pool: pods as they are now, and keys that no slice has any more."""
+
+    pool: str
+    seen: tuple[PodSeen, ...] = ()
+    gone: tuple[PodKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallerArrived:
+    """A caller asks for a lease. ``hold_s`` 0 means do not hold; ``max_s`` is the lease's longest time.
+    ``cost`` is what it holds in memory while waiting (bytes), counted against the hold budget."""
+
+    id: str
+    pool: str
+    hold_s: float
+    max_s: float
+    label: str = ""
+    cost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallerLeft:
+    """The caller's connection ended before its session began."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DialSucceeded:
+    """101 received from the right pod, and the caller's first bytes written (or none are due)."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DialFailed:
+    """The dial brought no session. ``busy`` is set with DialResult.BUSY only."""
+
+    id: str
+    result: DialResult
+    busy: Busy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """The lease's connection is closed (or the driver was told to close it and did)."""
+
+    id: str
+    end: End
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewed:
+    """The lease may now last ``max_s`` from this moment."""
+
+    id: str
+    max_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSaid:
+    """Answer to AskAgent. ``free`` None: the agent could not be asked (refused, silent, garbage)."""
+
+    pool: str
+    pod: PodKey
+    free: bool | None
+    busy: Busy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """The moment asked for by WakeAt has come (early or late wakes are harmless)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorClosed:
+    """Drain: new callers are refused from now on; the held go on to their deadlines."""
+
+
+Event = (
+    PodsChanged
+    | CallerArrived
+    | CallerLeft
+    | DialSucceeded
+    | DialFailed
+    | SessionEnded
+    | LeaseRenewed
+    | AgentSaid
+    | TimePassed
+    | DoorClosed
+)

@@ -1,0 +1,18 @@
+"""HTTP header names of the lease handshake and of the caller's answer.
+
+Every header that starts with ``Farm-`` belongs to the farm: the proxy strips a caller's own.
+"""
+
+PREFIX = "Farm-"
+
+LEASE = "Farm-Lease"  # the lease's id (a ULID); in the request, the 101 and the caller's answer
+JOIN = "Farm-Join"  # in place of Farm-Lease: add a connection to the running lease of this id
+KEY = "Farm-Key"  # secret shared by proxy and agents, when one is set
+LEASE_MAX_S = "Farm-Lease-Max-S"  # whole seconds; the agent ends the lease then, should the proxy not
+WAITED_MS = "Farm-Waited-Ms"  # whole milliseconds the caller was held
+DIALS = "Farm-Dials"  # dials it took, this one counted
+PUBLIC_BASE = "Farm-Public-Base"  # ws://door/leases/ID.KEY: what the agent's /json answers build URLs on
+PROFILE = "Farm-Profile"  # a stored Chrome profile, when asked for
+POD = "Farm-Pod"  # namespace/name/uid of the pod that answers
+
+UPGRADE_TOKEN = "farm-lease"  # the Upgrade header's value in request and 101

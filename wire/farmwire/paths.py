@@ -1,0 +1,25 @@
+"""URL paths of the door, the admin port and the agent, and the default ports."""
+
+DOOR_PORT = 9222
+ADMIN_PORT = 9223
+AGENT_PORT = 9222
+
+# agent
+LEASE = "/lease"
+READYZ = "/readyz"  # ?wait=S&lease=ID
+LIVEZ = "/livez"
+METRICS = "/metrics"
+
+# door (and, inside a lease, the agent)
+JSON_VERSION = "/json/version"
+JSON_LIST = "/json/list"
+JSON = "/json"
+RENDER = "/render"
+LEASES = "/leases"
+BROWSER_PREFIX = "/devtools/browser"
+FARM_BROWSER = "/devtools/browser/farm"  # the browser path that stands for "a lease of its own"
+
+# admin
+STATUS = "/status"
+
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"  # on every EndpointSlice of a Service
