@@ -55,7 +55,8 @@ class Setup:
 
 class Testbed(Protocol):
     """The farm under test. ``kind`` is printed in every report; ``cannot`` names verbs that raise NotStaged
-    on this testbed, with the reason, so that a scenario can be listed as "not on local"."""
+    on this testbed, with the reason, so that a scenario can be listed as "not on local".
+    """
 
     kind: str
     namespace: str
@@ -109,5 +110,6 @@ class Testbed(Protocol):
     async def reclaim_node(self, node: str, *, notice_s: float) -> Sequence[str]: ...
     async def restore(self) -> None:
         """Undo every fault, back to the setup: pods, probes, slices, proxy, API server, scaling. Waits until
-        the farm is whole (all pods free, nothing held)."""
+        the farm is whole (all pods free, nothing held).
+        """
         ...

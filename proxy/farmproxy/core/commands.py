@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from farmproxy.core.events import PodKey
 from farmwire.reasons import End, Refusal
+
+from farmproxy.core.events import PodKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +12,8 @@ class Dial:
     """Connect to the pod and do the lease handshake for this caller; answer DialSucceeded or DialFailed.
 
     ``waited_s`` since arrival; ``dials`` counts this one; ``grantable_since`` is the moment from which
-    both the pod was free and the caller was there (farmproxy_grant_seconds starts then)."""
+    both the pod was free and the caller was there (farmproxy_grant_seconds starts then).
+    """
 
     id: str
     pool: str

@@ -13,7 +13,8 @@ PodKey = str  # the pod's UID, else "address:port" for an endpoint without targe
 @dataclass(frozen=True, slots=True)
 class PodSeen:
     """One pod as the union of all EndpointSlices says now; ``fresh_ready`` when this very change went
-    from not-ready to ready in some slice (a list after a gap proves no such change)."""
+    from not-ready to ready in some slice (a list after a gap proves no such change).
+    """
 
     key: PodKey
     name: str
@@ -36,7 +37,8 @@ class PodsChanged:
 @dataclass(frozen=True, slots=True)
 class CallerArrived:
     """A caller asks for a lease. ``hold_s`` 0 means do not hold; ``max_s`` is the lease's longest time.
-    ``cost`` is what it holds in memory while waiting (bytes), counted against the hold budget."""
+    ``cost`` is what it holds in memory while waiting (bytes), counted against the hold budget.
+    """
 
     id: str
     pool: str
