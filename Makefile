@@ -1,0 +1,42 @@
+# The few commands of a working day; CI runs the same ones. `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+TESTBED ?= local
+
+.PHONY: help setup demo test e2e lint bench verify clean
+
+help: ## List these targets
+	@awk -F':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make the checkout ready: uv if absent, packages, a Chromium
+	@scripts/setup
+
+demo: setup ## Bring a farm up here, break it twice, show what held, take it down
+	@scripts/demo
+
+test: setup ## Unit and component tests (a few minutes, no container engine)
+	$(BIN)/pytest
+
+e2e: setup ## Every scenario and real clients on a real testbed (TESTBED=local)
+	$(BIN)/pytest e2e --testbed $(TESTBED)
+
+lint: setup ## Format, lint, types, import arrows, dependencies, spelling
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry . --config pyproject.toml
+	$(BIN)/codespell
+	$(BIN)/python scripts/check_docs.py
+
+bench: setup ## Measure against HAProxy and a bare Chrome; writes docs/performance.json and .md
+	$(BIN)/farmctl bench --out docs/performance.json
+	$(BIN)/farmctl bench --docs docs/performance.json
+
+verify: lint test e2e ## What CI runs: lint, tests, the local scenarios with real Chromium
+
+clean: ## Take a running farm down and remove what was built here
+	-@[ ! -x $(BIN)/farmctl ] || $(BIN)/farmctl down
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,188 @@
+"""Examines the machine: one function a check, each returns what was found and how to mend it. Nothing is changed."""
+
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from farmctl import chromium
+
+Verdict = Literal["ok", "warn", "missing"]
+BOTH, LOCAL, KIND = ("local", "kind"), ("local",), ("kind",)
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check. ``needed_by`` names the testbeds that want it; ``mend`` is a command, or "" when none is due."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    needed_by: tuple[str, ...]
+    mend: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(*, registry: str = "") -> list[Finding]:
+    """Run every check; ``registry`` is host[:port], or "" to leave the network alone."""
+    checks: list[Callable[[], Finding]] = [
+        system,
+        browser,
+        engine,
+        cgroups,
+        descriptors,
+        inotify_instances,
+        inotify_watches,
+        memory,
+        disk,
+        lambda: port(9222, "door"),
+        lambda: port(9223, "admin"),
+        lambda: reach(registry),
+    ]
+    return [check() for check in checks]
+
+
+def system() -> Finding:
+    found = f"{platform.system()} {platform.release()}"
+    if platform.system() == "Linux":
+        return Finding("system", "ok", found, BOTH)
+    return Finding("system", "missing", found, LOCAL, "farmctl up --testbed kind")
+
+
+def browser() -> Finding:
+    try:
+        return Finding("chromium", "ok", str(chromium.find()), LOCAL)
+    except chromium.NoChromium as error:
+        return Finding("chromium", "missing", str(error), LOCAL, error.hint)
+
+
+def engine() -> Finding:
+    for name in ("docker", "podman"):
+        if not shutil.which(name):
+            continue
+        # The client alone is not an engine: ask the engine for its version.
+        asked = subprocess.run(
+            [
+                name,
+                "version",
+                "--format",
+                "{{.Server.Version}}" if name == "docker" else "{{.Client.Version}}",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        if asked.returncode == 0 and asked.stdout.strip():
+            return Finding("engine", "ok", f"{name} {asked.stdout.strip()}", KIND)
+        if name == "docker" and not shutil.which("podman"):
+            return Finding(
+                "engine", "missing", "docker client, but no engine answers", KIND, "systemctl start docker"
+            )
+    return Finding("engine", "missing", "no docker or podman", KIND, "apt-get install -y podman runc")
+
+
+def cgroups() -> Finding:
+    unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    found = "v2" if unified else "v1 or hybrid"
+    return Finding(
+        "cgroups",
+        "ok" if unified else "warn",
+        found,
+        KIND,
+        "" if unified else "apt-get install -y runc (podman needs it here)",
+    )
+
+
+def descriptors() -> Finding:
+    # A pod's Chrome holds some 300 descriptors, the proxy two a session.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    good = hard >= 4096
+    return Finding(
+        "open files",
+        "ok" if good else "warn",
+        f"{soft} (hard {hard})",
+        BOTH,
+        "" if good else "ulimit -n 65536",
+    )
+
+
+def inotify_instances() -> Finding:
+    return _sysctl("fs/inotify/max_user_instances", 512)
+
+
+def inotify_watches() -> Finding:
+    return _sysctl("fs/inotify/max_user_watches", 524_288)
+
+
+def _sysctl(path: str, least: int) -> Finding:
+    # kind's own known-issues page asks for these two; below them kube-proxy or pods fail with
+    # "too many open files" on several nodes.
+    name = path.replace("/", ".")
+    try:
+        value = int(Path("/proc/sys", path).read_text())
+    except OSError as error:
+        return Finding(name, "warn", str(error), KIND)
+    if value >= least:
+        return Finding(name, "ok", str(value), KIND)
+    return Finding(name, "warn", f"{value}, wanted {least}", KIND, f"sysctl -w {name}={least}")
+
+
+def memory() -> Finding:
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    good = gib >= 3.5  # four pods at about 0.35 GiB each (0.45 with a spare), callers and the rest
+    return Finding(
+        "memory", "ok" if good else "warn", f"{gib:.1f} GiB", BOTH, "" if good else "farmctl up --pods 2"
+    )
+
+
+def disk() -> Finding:
+    free = shutil.disk_usage(Path.home()).free / GIB
+    good = free >= 20  # a source-built kind cluster takes that; the local testbed takes below one
+    verdict: Verdict = "ok" if good else "warn" if free >= 1 else "missing"
+    return Finding(
+        "disk",
+        verdict,
+        f"{free:.1f} GiB free",
+        BOTH if free < 1 else KIND,
+        "" if good else "farmctl down, then free space",
+    )
+
+
+def port(number: int, what: str) -> Finding:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", number))
+        except OSError as error:
+            mend = f"farmctl status, or `ss -ltnp sport = :{number}` to see who has it"
+            return Finding(f"port {number}", "warn", f"{what}: {error.strerror}", BOTH, mend)
+    return Finding(f"port {number}", "ok", f"{what}: free", BOTH)
+
+
+def reach(registry: str) -> Finding:
+    if not registry:
+        return Finding(
+            "registry",
+            "warn",
+            "not asked",
+            KIND,
+            "farmctl doctor --registry HOST; without one, images are built from source",
+        )
+    host, _, number = registry.partition(":")
+    try:
+        with socket.create_connection((host, int(number or 443)), timeout=5):
+            return Finding("registry", "ok", registry, KIND)
+    except (OSError, ValueError) as error:
+        return Finding(
+            "registry", "warn", f"{registry}: {error}", KIND, "none needed: images are built from source"
+        )
