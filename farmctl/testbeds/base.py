@@ -71,6 +71,10 @@ class Testbed(Protocol):
         """Log lines (JSON, one event each) of every pod alive or dead since wall-clock ``mark``."""
         ...
 
+    async def proxy_log_since(self, mark: float) -> list[str]:
+        """Log lines (JSON, one event each) of every proxy process alive or dead since wall-clock ``mark``."""
+        ...
+
     async def kill(self, pod: str, *, grace_s: float = 0.0) -> None:
         """0: SIGKILL of everything in the pod at once. Else SIGTERM, SIGKILL after grace_s; returns at once."""
         ...
