@@ -1,0 +1,136 @@
+"""HTTP to the API server: one Service's EndpointSlices, listed in pages and watched in lines. Every way in which that
+can end is an Interrupted; nothing else comes out but a fault of this code.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Self
+
+import aiohttp
+import msgspec
+from farmwire.paths import SERVICE_NAME_LABEL
+
+from farmproxy import __version__
+from farmproxy.kube.credentials import Credentials, trust
+from farmproxy.kube.lines import Lines, LineTooLongError
+from farmproxy.kube.messages import ListPage, decode_page, status_from
+from farmproxy.kube.restarts import Interrupted, Restart
+from farmproxy.settings import Settings
+
+PAGE_SLICES = 100  # about 3 MB of JSON and 40 ms of decoding, so that a long list never stops the relay
+CONNECT_S = 10.0
+LARGEST_STATUS_BYTES = 64 * 1024
+
+
+class SliceApi:
+    """Use it as an async context; it holds its own connections."""
+
+    def __init__(self, settings: Settings, service: str, credentials: Credentials) -> None:
+        self._url = (
+            f"{settings.kube_api}/apis/discovery.k8s.io/v1/namespaces/{settings.namespace}/endpointslices"
+        )
+        self._selector = {"labelSelector": f"{SERVICE_NAME_LABEL}={service}"}
+        self._credentials = credentials
+        self._silence_s = settings.watch_silence_s
+        self._tls = trust(settings.kube_ca_file) if self._url.startswith("https:") else False
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=min(CONNECT_S, self._silence_s), sock_read=self._silence_s
+            ),
+            headers={"Accept": "application/json", "User-Agent": f"farmproxy/{__version__}"},
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def pages(self, *, whole: bool) -> AsyncGenerator[ListPage, None]:
+        """A list of what is true now: no resourceVersion asks for a consistent read (the API's concepts page).
+        ``whole``: in one page, for when a list in pages grew too old on the way.
+        """
+        query = dict(self._selector) if whole else {**self._selector, "limit": str(PAGE_SLICES)}
+        while True:
+            async with self._get(query) as response:
+                with _mapped():
+                    page = decode_page(await response.read())
+            yield page
+            if page.metadata is None or not page.metadata.continue_:
+                return
+            query["continue"] = page.metadata.continue_
+
+    async def lines(self, resource_version: str) -> AsyncGenerator[bytes | None, None]:
+        """The watch from this version on: None for each sign of life, then the lines that came whole with it."""
+        query = {
+            **self._selector,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            # The server ends a quiet watch well before silence would: then silence means a dead connection.
+            "timeoutSeconds": str(max(1, int(self._silence_s * 0.8))),
+        }
+        lines = Lines()
+        async with self._get(query) as response:
+            yield None
+            while True:
+                with _mapped():
+                    chunk = await response.content.readany()
+                if not chunk:
+                    raise Interrupted(Restart.CLOSED, "the API server ended the watch")
+                yield None
+                with _mapped():
+                    whole = list(lines.feed(chunk))
+                for line in whole:
+                    yield line
+
+    @asynccontextmanager
+    async def _get(self, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        assert self._session is not None, "use it as a context"
+        with _mapped():
+            response = await self._session.get(
+                self._url, params=query, headers=self._credentials.headers(), allow_redirects=False
+            )
+        try:
+            if response.status != 200:
+                with _mapped():
+                    body = await response.content.read(LARGEST_STATUS_BYTES)
+                raise self._refused(response, body)
+            yield response
+        finally:
+            response.close()
+
+    def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> Interrupted:
+        status = status_from(body)
+        detail = f"HTTP {response.status} {status.reason or response.reason or ''}".strip()
+        after_s = _seconds(response.headers.get("Retry-After")) or status.retry_after_s
+        if response.status == 410 or status.gone:
+            return Interrupted(Restart.GONE, detail, relist=True, retry_after_s=after_s)
+        if response.status == 401:
+            return Interrupted(Restart.UNAUTHORIZED, detail, retry_after_s=after_s)
+        # 400: the server knows no such version, as after a restore of its store
+        return Interrupted(Restart.REFUSED, detail, relist=response.status == 400, retry_after_s=after_s)
+
+
+@contextmanager
+def _mapped() -> Iterator[None]:
+    """The one place where errors of aiohttp, the sockets and the decoder become an Interrupted."""
+    try:
+        yield
+    except aiohttp.ConnectionTimeoutError as error:
+        raise Interrupted(Restart.BROKEN, "no connection in time") from error
+    except TimeoutError as error:  # aiohttp.SocketTimeoutError is one
+        raise Interrupted(Restart.SILENCE, "nothing came within the silence limit") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise Interrupted(Restart.BROKEN, f"{type(error).__name__}: {error}"[:200]) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, LineTooLongError) as error:
+        raise Interrupted(Restart.GARBAGE, str(error)[:200], relist=True) from error
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Retry-After in its form of seconds; the form of a date is not used by API servers."""
+    return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None
