@@ -28,7 +28,6 @@ lint: setup ## Format, lint, types, import arrows, dependencies, spelling
 	$(BIN)/lint-imports
 	$(BIN)/deptry . --config pyproject.toml
 	$(BIN)/codespell
-	$(BIN)/python scripts/check_docs.py
 
 bench: setup ## Measure against HAProxy and a bare Chrome; writes docs/performance.json and .md
 	$(BIN)/farmctl bench --out docs/performance.json

@@ -1,0 +1,45 @@
+"""One session fixture brings a farm up on the testbed asked for and takes it down; a failed set-up ends the run."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("farm")
+    group.addoption("--testbed", default="local", choices=["local", "kind"], help="Where the farm runs.")
+    group.addoption("--keep-farm", action="store_true", help="Leave the farm up after the run.")
+
+
+def farmctl(*words: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
+    """Run the command as its user would; its stderr goes to ours, so that a failure can be read in CI."""
+    return subprocess.run(
+        [sys.executable, "-m", "farmctl", *words], stdout=subprocess.PIPE, text=True, timeout=timeout_s, check=False
+    )
+
+
+@pytest.fixture(scope="session")
+def testbed(request: pytest.FixtureRequest) -> str:
+    return str(request.config.getoption("--testbed"))
+
+
+@pytest.fixture(scope="session")
+def farm(request: pytest.FixtureRequest, testbed: str, tmp_path_factory: pytest.TempPathFactory):
+    """A farm of four pods, in a state folder of this run's own. Yields `farmctl status` as JSON."""
+    os.environ["FARMCTL_STATE"] = str(tmp_path_factory.mktemp("farm-state"))
+    brought = farmctl("up", "--testbed", testbed)
+    if brought.returncode != 0:
+        pytest.exit(f"farmctl up exited {brought.returncode}: nothing can be tested", returncode=3)
+    yield json.loads(farmctl("status", "-o", "json").stdout)
+    if not request.config.getoption("--keep-farm"):
+        assert farmctl("down").returncode == 0
+        assert not list(Path(os.environ["FARMCTL_STATE"]).glob("*")), "down left files behind"
+
+
+@pytest.fixture(scope="session")
+def door(farm) -> str:
+    return os.environ.get("FARMCTL_DOOR", "http://127.0.0.1:9222")

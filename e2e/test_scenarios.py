@@ -1,0 +1,18 @@
+"""Every scenario the testbed can stage, each as one test, in the words a user would type."""
+
+import json
+
+import pytest
+from conftest import farmctl
+
+LISTED = json.loads(farmctl("scenario", "--list", "-o", "json").stdout)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", [scenario["name"] for scenario in LISTED])
+def test_scenario(farm, testbed, name):
+    entry = next(scenario for scenario in LISTED if scenario["name"] == name)
+    if reason := entry.get("not_on", {}).get(testbed):
+        pytest.skip(f"not on {testbed}: {reason}")
+    ran = farmctl("scenario", name, "-o", "json")
+    assert ran.returncode == 0, ran.stdout
