@@ -1,0 +1,45 @@
+"""What happened to each caller and pod, in order, for a person with a question or a test that replays it.
+
+Rule: memory is bounded. A story keeps its first line and its newest ones; of what has ended only the
+newest stories are kept. Events and commands are kept as they are and made into text only when read.
+"""
+
+from collections import OrderedDict
+from typing import Any
+
+LINES = 32  # a story's longest
+ENDED = 2048  # stories kept of callers and pods that are no more
+
+Line = tuple[float, Any]
+
+
+def note(lines: list[Any], line: Any) -> None:
+    """Add a line; when full the second oldest goes, so that how it began stays readable."""
+    if len(lines) >= LINES:
+        del lines[1]
+    lines.append(line)
+
+
+class Ended:
+    """The newest ended stories by id."""
+
+    def __init__(self, limit: int = ENDED) -> None:
+        self._limit = limit
+        self._stories: OrderedDict[str, list[Any]] = OrderedDict()
+
+    def keep(self, id_: str, lines: list[Any]) -> None:
+        self._stories[id_] = lines
+        self._stories.move_to_end(id_)
+        if len(self._stories) > self._limit:
+            self._stories.popitem(last=False)
+
+    def get(self, id_: str) -> list[Any]:
+        return self._stories.get(id_, [])
+
+    def __len__(self) -> int:
+        return len(self._stories)
+
+
+def as_text(lines: list[Any]) -> list[str]:
+    """``12.345 DialFailed(...)`` for callers, ``12.345 free: its agent says free`` for pods."""
+    return [f"{line[0]:.3f} " + ": ".join(str(part) for part in line[1:]) for line in lines]
