@@ -1,0 +1,1 @@
+"""The admin port: probes, metrics, status and a page for people. It only ever reads."""
