@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from farmctl.errors import StageError
@@ -44,7 +44,7 @@ def ensure(engine: Engine, catalogue: Catalogue, say: Say) -> tuple[str, dict[st
     if engine.has_image(name):
         return name, {}
     taken = {f"go: {program}": seconds for program, seconds in build_all(catalogue.binaries, say).items()}
-    steps = (
+    steps: tuple[tuple[str, Callable[[], None]], ...] = (
         ("base", lambda: base.ensure(engine, say, pull=False)),
         ("control plane images", lambda: build_control_plane(engine, catalogue, say)),
         ("node", lambda: build_node(engine, catalogue, say)),
