@@ -30,6 +30,16 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
+class Readiness:
+    """The pod's own condition beside what its endpoint says; ``differs_s`` since when they disagree, else 0."""
+
+    pod: str
+    pod_ready: bool
+    endpoint_ready: bool
+    differs_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Scaling:
     """The autoscaler's settings: pods = ceil(demand / target), within [low, high]; AverageValue semantics."""
 
@@ -66,6 +76,7 @@ class Testbed(Protocol):
 
     async def setup(self) -> Setup: ...
     async def pods(self) -> list[Pod]: ...
+    async def readiness(self) -> list[Readiness]: ...
     async def pod_log(self, pod: str) -> list[str]: ...
     async def pod_logs_since(self, mark: float) -> dict[str, list[str]]:
         """Log lines (JSON, one event each) of every pod alive or dead since wall-clock ``mark``."""

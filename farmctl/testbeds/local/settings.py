@@ -1,0 +1,61 @@
+"""What a running local testbed is made of: written by ``farmctl up``, read by the supervisor, never changed after."""
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from farmctl.testbeds.base import Setup
+
+DOOR = "127.0.0.1:9222"
+ADMIN = "127.0.0.1:9223"
+NETWORK = "127.0.1"  # pod N listens on 127.0.1.N
+NETWORK_VARIABLE = "FARMCTL_NETWORK"  # another /24 of 127.0.0.0/8, for a second farm on one machine
+# systemd's UIDS-GIDS page calls 60578 to 61183 unused: one uid a pod, so that no Chrome can touch another's.
+CHROME_UIDS_FROM = 60_600
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSettings:
+    """``work`` holds Chrome's profiles; it lies outside the private state folder because Chrome has a uid of its own."""
+
+    state: Path
+    work: Path
+    token: str
+    chrome: str
+    setup: Setup = field(default_factory=Setup)
+    door: str = DOOR
+    admin: str = ADMIN
+    network: str = NETWORK
+    agent_port: int = 9222
+    namespace: str = "farm"
+    service: str = "browsers"
+    pool: str = "default"
+    port_name: str = "cdp"
+    nodes: tuple[str, ...] = ("node-a", "node-b")
+    agent_command: tuple[str, ...] = (sys.executable, "-m", "farmagent")
+    proxy_command: tuple[str, ...] = (sys.executable, "-m", "farmproxy")
+    grace_s: float = 900.0  # terminationGracePeriodSeconds: the default lease's longest time
+    bookmark_s: float = 5.0
+    history: int = 1000
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(msgspec.json.encode(self, enc_hook=str))
+
+    @classmethod
+    def load(cls, path: Path) -> "LocalSettings":
+        """Raises OSError or msgspec.ValidationError when there is none, or of another version."""
+        return msgspec.json.decode(path.read_bytes(), type=cls, dec_hook=_path)
+
+
+def _path(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise NotImplementedError(kind)
+
+
+def chrome_user(number: int) -> str:
+    """FARMAGENT_CHROME_USER of pod ``number``: root gives every Chrome a uid of its own, others share theirs."""
+    return str(CHROME_UIDS_FROM + number) if os.geteuid() == 0 else ""

@@ -1,0 +1,118 @@
+"""The local testbed as scenarios see it: every verb is a call to the supervisor, logs are read from its folder."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+import msgspec
+
+from farmctl.testbeds.base import Pod, Readiness, Scaling, Setup
+from farmctl.testbeds.local import netcut
+from farmctl.testbeds.local.control_client import ControlClient
+from farmctl.testbeds.local.state import PROXY_LOG, StateFolder
+
+
+class LocalTestbed:
+    kind = "local"
+
+    def __init__(self, folder: StateFolder, state: dict[str, Any]) -> None:
+        settings = state["settings"]
+        self._folder = folder
+        self._client = ControlClient(folder.socket)
+        self.namespace: str = settings["namespace"]
+        self.door = f"http://{settings['door']}"
+        self.admin = f"http://{settings['admin']}"
+        self.api: str = state["api"]
+        reason = netcut.reason_against()
+        self.cannot: dict[str, str] = {"cut_off": reason} if reason else {}
+
+    @classmethod
+    async def connect(cls, folder: StateFolder) -> "LocalTestbed":
+        """Raises NoFarm when none runs on this state folder."""
+        return cls(folder, await ControlClient(folder.socket).state())
+
+    async def state(self) -> dict[str, Any]:
+        """All that the supervisor says of itself (for `farmctl status`)."""
+        return await self._client.state()
+
+    async def setup(self) -> Setup:
+        return msgspec.convert((await self.state())["setup"], Setup)
+
+    async def pods(self) -> list[Pod]:
+        return msgspec.convert((await self.state())["pods"], list[Pod])
+
+    async def readiness(self) -> list[Readiness]:
+        return msgspec.convert((await self.state())["readiness"], list[Readiness])
+
+    async def pod_log(self, pod: str) -> list[str]:
+        return self._folder.pod_logs.lines(pod)
+
+    async def pod_logs_since(self, mark: float) -> dict[str, list[str]]:
+        logs = self._folder.pod_logs
+        return {name: logs.since(name, mark) for name in logs.names()}
+
+    async def proxy_log_since(self, mark: float) -> list[str]:
+        """The proxy's log lines (JSON) since wall-clock ``mark``, of all its starts."""
+        return self._folder.logs.since(PROXY_LOG, mark)
+
+    async def kill(self, pod: str, *, grace_s: float = 0.0) -> None:
+        await self._client.verb("kill", pod=pod, grace_s=grace_s)
+
+    async def kill_chrome(self, pod: str) -> None:
+        await self._client.verb("kill_chrome", pod=pod)
+
+    async def freeze(self, pod: str, *, what: Literal["pod", "chrome"] = "pod") -> None:
+        await self._client.verb("freeze", pod=pod, what=what)
+
+    async def thaw(self, pod: str) -> None:
+        await self._client.verb("thaw", pod=pod)
+
+    async def cut_off(self, pod: str) -> None:
+        await self._client.verb("cut_off", pod=pod)
+
+    async def mend(self, pod: str) -> None:
+        await self._client.verb("mend", pod=pod)
+
+    async def add_stale_endpoint(self) -> str:
+        address: str = await self._client.verb("add_stale_endpoint")
+        return address
+
+    async def remove_stale_endpoints(self) -> None:
+        await self._client.verb("remove_stale_endpoints")
+
+    async def set_probes(self, *, period_s: float, threshold: int = 1, slice_delay_s: float = 0.0) -> None:
+        await self._client.verb(
+            "set_probes", period_s=period_s, threshold=threshold, slice_delay_s=slice_delay_s
+        )
+
+    async def make_pods_unready(self, starting_s: float | None) -> None:
+        await self._client.verb("make_pods_unready", starting_s=starting_s)
+
+    async def scale(self, pods: int) -> None:
+        await self._client.verb("scale", pods=pods)
+
+    async def resize(self, pods: int, scaling: Scaling | None) -> None:
+        """As a person scales: also what ``restore`` goes back to."""
+        await self._client.verb("resize", pods=pods, scaling=scaling and asdict(scaling))
+
+    async def autoscale(self, scaling: Scaling | None) -> None:
+        await self._client.verb("autoscale", scaling=scaling and asdict(scaling))
+
+    async def restart_proxy(self, *, how: Literal["kill", "term"] = "term", wait: bool = True) -> None:
+        await self._client.verb("restart_proxy", how=how, wait=wait)
+
+    async def set_proxy_env(self, env: dict[str, str]) -> None:
+        await self._client.verb("set_proxy_env", env=env)
+
+    async def stop_api(self) -> None:
+        await self._client.verb("stop_api")
+
+    async def start_api(self) -> None:
+        await self._client.verb("start_api")
+
+    async def reclaim_node(self, node: str, *, notice_s: float) -> Sequence[str]:
+        names: list[str] = await self._client.verb("reclaim_node", node=node, notice_s=notice_s)
+        return names
+
+    async def restore(self) -> None:
+        await self._client.verb("restore")
