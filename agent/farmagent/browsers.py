@@ -1,0 +1,134 @@
+"""The whole life of one Chrome in one coroutine: wait, start, answer, be watched, die, leave nothing behind.
+
+The rule: whatever happens, the process is dead and its directories are gone when the coroutine ends, and its
+failure is told once, before the cleaning.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from farmagent import cdp, directories, races
+from farmagent.binaries import Binary
+from farmagent.chrome import ChromeProcess, launch
+from farmagent.errors import ChromeLostError, ChromeStartError
+from farmagent.heartbeats import Heartbeat
+from farmagent.logs import log
+from farmagent.settings import Settings
+from farmagent.states import ChromeAnswered, ChromeFailed, Event, StartChrome, Why
+
+ORDERLY_S = (
+    0.1  # Chrome closes its sockets well before it exits when asked to close; a killed one is gone by then
+)
+CLOSE_S = 3.0  # Browser.close takes 0.3 to 1.2 s
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What every Chrome of this agent is made with."""
+
+    settings: Settings
+    binary: Binary
+    work: directories.WorkDirectory
+    low_priority: bool
+
+
+@dataclass(slots=True)
+class Browser:
+    """``process`` and ``heartbeat`` are None until there is one."""
+
+    number: int
+    why: Why
+    process: ChromeProcess | None = None
+    heartbeat: Heartbeat | None = None
+    version: dict[str, Any] = field(default_factory=dict)
+    promoted: asyncio.Event = field(default_factory=asyncio.Event)
+    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
+    connection: cdp.Browser | None = None
+
+    def promote(self) -> None:
+        self.promoted.set()
+        if self.process is not None:
+            self.process.lift()
+
+    def kill(self) -> None:
+        self.unwanted.set()
+        if self.process is not None:
+            self.process.kill()
+
+    async def close(self) -> None:
+        """In order, so that Chrome writes what it has; by force when that takes too long."""
+        if self.connection is not None and self.process is not None:
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await self.connection.post("Browser.close")
+                    await self.process.exited.wait()
+            except (TimeoutError, cdp.CdpLost):
+                pass
+        self.kill()
+
+
+async def live(browser: Browser, shop: Workshop, command: StartChrome, tell: Callable[[Event], None]) -> None:
+    """``tell`` hears ChromeAnswered and, exactly once, ChromeFailed."""
+    asked, why = False, ""
+    try:
+        if command.after_s:
+            await races.within(races.first(browser.promoted, browser.unwanted), command.after_s)
+        asked = await races.unless(_serve(browser, shop, tell), browser.unwanted)
+    except races.OverError:
+        why = "unwanted"
+    except (ChromeStartError, ChromeLostError, cdp.CdpError, cdp.CdpLost, OSError) as error:
+        why = str(error)
+    except Exception as error:  # a defect here must cost this Chrome, not the pod
+        log.exception("chrome-fault", chrome=browser.number)
+        why = repr(error)
+    finally:
+        if not browser.unwanted.is_set():
+            code = browser.process.returncode if browser.process is not None else None
+            log.info("chrome-ended", chrome=browser.number, asked=asked, returncode=code, detail=why)
+        browser.kill()
+        tell(ChromeFailed(browser.number, asked=asked))
+        await _clean(browser)
+
+
+async def _serve(browser: Browser, shop: Workshop, tell: Callable[[Event], None]) -> bool:
+    """Start and watch; returns whether Chrome left in order."""
+    settings = shop.settings
+    began = asyncio.get_running_loop().time()
+    low = browser.why is Why.SPARE and shop.low_priority and not browser.promoted.is_set()
+    browser.process = launch(shop.binary, shop.work.fresh(), settings.chrome_args, low=low)
+    await browser.process.listening(timeout_s=settings.start_s)
+    async with cdp.connect(browser.process.ws_url, timeout_s=settings.start_s) as connection:
+        browser.connection = connection
+        browser.heartbeat = Heartbeat(connection, every_s=settings.heartbeat_s)
+        browser.version = await connection.send("Browser.getVersion", timeout_s=settings.start_s)
+        start_s = asyncio.get_running_loop().time() - began
+        log.info("chrome-started", chrome=browser.number, why=browser.why, start_s=round(start_s, 3))
+        tell(ChromeAnswered(browser.number))
+        return await _watched(browser.process, browser.heartbeat, connection)
+
+
+async def _watched(process: ChromeProcess, heartbeat: Heartbeat, connection: cdp.Browser) -> bool:
+    """Until Chrome is gone. True: it left in order (exit code 0, or its sockets closed while it lives on).
+    Raises ChromeLostError for a frozen one.
+    """
+    try:
+        await races.unless(heartbeat.watch(), process.exited)
+    except races.OverError:
+        pass
+    except ChromeLostError:
+        if not connection.ended.is_set():
+            raise
+        await races.within(process.exited.wait(), ORDERLY_S)
+    return process.returncode in (0, None)
+
+
+async def _clean(browser: Browser) -> None:
+    process = browser.process
+    if process is None:
+        return
+    await process.exited.wait()
+    root = process.directories.root
+    if not await asyncio.to_thread(directories.remove, root):
+        log.warning("directory-left", path=str(root))
