@@ -16,6 +16,7 @@ from farmproxy.core.errors import IllegalEvent
 from farmproxy.core.invariants import check
 from farmproxy.core.leases import Caller, Phase
 from farmproxy.core.limits import Limits
+from farmproxy.core.pods import SET_ASIDE
 from farmproxy.core.pools import FOREVER, Pool
 from farmproxy.core.snapshots import PoolCounts, PoolView
 from farmproxy.core.story import Ended, as_text, note
@@ -85,6 +86,13 @@ class Farm:
     def snapshot(self, now: float) -> dict[str, PoolView]:
         """The whole picture by pool name, for /status. O(everything)."""
         return {name: view_of(pool, now) for name, pool in self._pools.items()}
+
+    def set_aside_s(self, pool: str, pod: ev.PodKey, now: float) -> float:
+        """How long this pod is set aside from now, 0 when it is not (for the log line of its fault)."""
+        found = self._pools[pool].roster.pods.get(pod)
+        if found is None or found.state is not SET_ASIDE:
+            return 0.0
+        return max(0.0, found.aside_until - now)
 
     def check_invariants(self) -> None:
         """Raise BrokenInvariant if any book disagrees with another. O(everything): for tests."""

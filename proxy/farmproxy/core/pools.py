@@ -60,7 +60,7 @@ class Pool:
         if caller.phase is Phase.HELD:
             self.holds.leave(caller)
         else:
-            self._turn.do(AbandonDial(caller.id))
+            self._do(caller, AbandonDial(caller.id))
             self.verdicts.give_back(self._end_dial(caller))
         self._end(caller)
 
@@ -211,6 +211,6 @@ class Pool:
             self._turn.timers.cancel(caller.timer)
             caller.timer = None
 
-    def _do(self, caller: Caller, command: Dial | Refuse | CloseSession) -> None:
+    def _do(self, caller: Caller, command: Dial | AbandonDial | Refuse | CloseSession) -> None:
         note(caller.story, (self._turn.now, command))
         self._turn.do(command)

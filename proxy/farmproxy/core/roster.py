@@ -32,17 +32,22 @@ class Roster:
         self.pods[pod.key] = pod
         pod.state = state
         self._count(pod, 1)
-        self._enter(pod, state, TABLE[None, state])
+        self._enter(pod, state)
         return pod
 
     def move(self, pod: Pod, to: PodState, why: str) -> None:
-        if (pod.state, to) not in TABLE:
-            raise IllegalTransition(f"pod {pod.key}: {pod.state} to {to} ({why})")
+        was = pod.state
+        if (was, to) not in TABLE:
+            raise IllegalTransition(f"pod {pod.key}: {was} to {to} ({why})")
         self._leave(pod)
-        self._count(pod, -1)
         pod.state = to
-        self._count(pod, 1)
-        self._enter(pod, to, why)
+        if pod.known:
+            self.counts[was] -= 1
+            self.counts[to] += 1
+            if not pod.terminating:
+                self.wanted += (to in BUSY_STATES) - (was in BUSY_STATES)
+        self._enter(pod, to)
+        note(pod.story, (self._turn.now, to, why))
 
     def forget(self, pod: Pod) -> None:
         if (pod.state, None) not in TABLE:
@@ -79,8 +84,7 @@ class Roster:
         if pod.state is FREE:
             self.free.remove(pod)
 
-    def _enter(self, pod: Pod, state: PodState, why: str) -> None:
-        note(pod.story, (self._turn.now, state, why))
+    def _enter(self, pod: Pod, state: PodState) -> None:
         if state is FREE:
             pod.free_since = self._turn.now
             self.free.add(pod)

@@ -10,13 +10,16 @@ from typing import Any
 LINES = 32  # a story's longest
 ENDED = 2048  # stories kept of callers and pods that are no more
 
-Line = tuple[float, Any]
+Line = tuple[float, Any]  # a caller's: when, which event or command
+PodLine = tuple[float, str, str]  # when, which state, why
 
 
 def note(lines: list[Any], line: Any) -> None:
-    """Add a line; when full the second oldest goes, so that how it began stays readable."""
+    """Add a line. A full story loses half of its middle at once, so that how it began stays readable and
+    the cost of the loss is spread over many lines.
+    """
     if len(lines) >= LINES:
-        del lines[1]
+        del lines[1 : LINES // 2]
     lines.append(line)
 
 
@@ -28,8 +31,8 @@ class Ended:
         self._stories: OrderedDict[str, list[Any]] = OrderedDict()
 
     def keep(self, id_: str, lines: list[Any]) -> None:
+        self._stories.pop(id_, None)
         self._stories[id_] = lines
-        self._stories.move_to_end(id_)
         if len(self._stories) > self._limit:
             self._stories.popitem(last=False)
 
