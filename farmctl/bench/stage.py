@@ -1,0 +1,64 @@
+"""What every benchmark is given: cores, rounds, how long a step lasts, and where it says what it does."""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from farmctl.bench.processes import Cores
+
+PACKAGES = ("farmctl", "farm-proxy", "farm-agent", "uvloop", "h11", "msgspec", "aiohttp", "playwright")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """``step_s`` is the length of one measured step; ``quick`` is for a smoke run, its figures are no claim."""
+
+    rounds: int
+    quick: bool
+    say: Callable[[str], None]
+    cores: Cores = field(default_factory=Cores.split)
+
+    @property
+    def step_s(self) -> float:
+        return 1.5 if self.quick else 6.0
+
+
+def machine() -> dict[str, Any]:
+    """Describe this machine as far as the figures depend on it."""
+    cpu = next(
+        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor() or "unknown",
+    )
+    memory_kib = next(int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal"))
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory_kib / 2**20, 1),
+        "kernel": platform.release(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything measured."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    binary = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/sbin")
+    if binary:
+        first = subprocess.run([binary, "-v"], capture_output=True, text=True, check=False).stdout
+        found["haproxy"] = first.split()[2] if len(first.split()) > 2 else "unknown"
+    return found
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()

@@ -1,0 +1,32 @@
+"""The benchmarks by name, and the run of some of them."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from farmctl.bench import stage as stages
+from farmctl.bench.results import Run
+from farmctl.bench.stage import Stage
+from farmctl.errors import UsageError
+
+# In the order of the page. Each is farmctl/bench/NAME.py with ``measure(stage) -> Section``.
+NAMES = ("lease", "relay", "grant", "fleet", "slices", "job")
+ROUNDS, QUICK_ROUNDS = 5, 2
+
+
+def chosen(names: Sequence[str]) -> Sequence[str]:
+    """Return the benchmarks asked for, all when none is; raises UsageError for an unknown one."""
+    for name in names:
+        if name not in NAMES:
+            raise UsageError(f"no benchmark is called {name!r}", hint=f"one of: {', '.join(NAMES)}")
+    return [name for name in NAMES if name in names] or NAMES
+
+
+def run(names: Sequence[str], *, rounds: int, quick: bool, say: Callable[[str], None]) -> Run:
+    """Run the benchmarks one after another; raises StageError where one cannot be staged."""
+    machine = stages.machine()
+    result = Run(machine, stages.versions(), datetime.now(UTC).isoformat(timespec="seconds"), quick)
+    stage = Stage(rounds or (QUICK_ROUNDS if quick else ROUNDS), quick, say)
+    for name in names:
+        result.sections.append(importlib.import_module(f"farmctl.bench.{name}").measure(stage))
+    return result
