@@ -144,6 +144,7 @@ class FakePods:
         self.pods = [Pod(i, f"pod-{i}", f"uid-{i}", address(i)) for i in range(number)]
         self.by_address = {pod.address: pod for pod in self.pods}
         self.leases = self.doubles = self.busy_answers = 0
+        self._open: set[Connection] = set()
         self._filler = b"x" * CHUNK
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -155,7 +156,10 @@ class FakePods:
         loop.watch(self._listener.fileno(), self._on_accept)
 
     def close(self) -> None:
+        """Close every socket; the loop must have stopped."""
         self._listener.close()
+        for conn in self._open:
+            conn.sock.close()
 
     def _on_accept(self, _: int) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -164,7 +168,9 @@ class FakePods:
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 pod = self.by_address[sock.getsockname()[0]]
-                self.loop.watch(sock.fileno(), Connection(self, sock, pod).on_ready)
+                conn = Connection(self, sock, pod)
+                self._open.add(conn)
+                self.loop.watch(sock.fileno(), conn.on_ready)
 
     # --- what an agent answers
 
@@ -301,6 +307,7 @@ class FakePods:
 
     def on_closed(self, conn: Connection) -> None:
         pod = conn.pod
+        self._open.discard(conn)
         if conn in pod.waiters:
             pod.waiters.remove(conn)
         if pod.job is not conn:

@@ -81,6 +81,7 @@ class FakeSlices:
         self.events = 0
         self.listed_at: list[int] = []  # monotonic_ns of each list request
         self._watchers: set[_ApiConnection] = set()
+        self._open: set[_ApiConnection] = set()
         self._past: deque[tuple[int, bytes]] = deque(maxlen=400)  # what a watch that starts late must hear
         self._slices = [
             Slice(i // SLICE_SIZE, list(pods[i : i + SLICE_SIZE])) for i in range(0, len(pods), SLICE_SIZE)
@@ -132,13 +133,18 @@ class FakeSlices:
         )
 
     def close(self) -> None:
+        """Close every socket; the loop must have stopped."""
         self._listener.close()
+        for conn in self._open:
+            conn.sock.close()
 
     def _on_accept(self, _: int) -> None:
         with contextlib.suppress(BlockingIOError):
             sock, _peer = self._listener.accept()
             sock.setblocking(False)
-            self._loop.watch(sock.fileno(), _ApiConnection(self, self._loop, sock).on_ready)
+            conn = _ApiConnection(self, self._loop, sock)
+            self._open.add(conn)
+            self._loop.watch(sock.fileno(), conn.on_ready)
 
     def serve(self, conn: "_ApiConnection", query: dict[bytes, bytes]) -> None:
         """Answer one request: a watch stays open, a list ends (in pages where the client asks for them)."""
@@ -162,28 +168,29 @@ class FakeSlices:
 
     def left(self, conn: "_ApiConnection") -> None:
         self._watchers.discard(conn)
+        self._open.discard(conn)
 
 
 class _ApiConnection:
-    __slots__ = ("_api", "_in", "_loop", "_out", "_sock")
+    __slots__ = ("_api", "_in", "_loop", "_out", "sock")
 
     def __init__(self, api: FakeSlices, loop: Loop, sock: socket.socket) -> None:
         self._api = api
         self._loop = loop
-        self._sock = sock
+        self.sock = sock
         self._in = b""
         self._out = bytearray()
 
     def send(self, data: bytes) -> None:
         self._out += data
-        self._loop.change(self._sock.fileno(), READ | WRITE)
+        self._loop.change(self.sock.fileno(), READ | WRITE)
 
     def on_ready(self, mask: int) -> None:
         try:
             if mask & WRITE and self._out:
-                del self._out[: self._sock.send(memoryview(self._out)[: 1 << 20])]
+                del self._out[: self.sock.send(memoryview(self._out)[: 1 << 20])]
                 if not self._out:
-                    self._loop.change(self._sock.fileno(), READ)
+                    self._loop.change(self.sock.fileno(), READ)
             if mask & (READ | BROKEN):
                 self._read()
         except BlockingIOError:
@@ -192,7 +199,7 @@ class _ApiConnection:
             self._close()
 
     def _read(self) -> None:
-        data = self._sock.recv(65536)
+        data = self.sock.recv(65536)
         if not data:
             self._close()
             return
@@ -203,4 +210,4 @@ class _ApiConnection:
 
     def _close(self) -> None:
         self._api.left(self)
-        self._loop.forget(self._sock)
+        self._loop.forget(self.sock)
