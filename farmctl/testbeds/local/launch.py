@@ -3,7 +3,7 @@
 import asyncio
 import os
 import secrets
-import time
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from farmctl.testbeds.local.pods import LivePod
 from farmctl.testbeds.local.settings import LocalSettings, chrome_user
 from farmctl.testbeds.local.state import PROXY_LOG, StateFolder
 
-FOREVER = "exec sleep 1000000000"
 LINGER_S = "0.5"  # nothing has to hear that this proxy goes: one machine, one door
 
 
@@ -47,7 +46,7 @@ class Launcher:
             "FARMAGENT_CHROME_USER": chrome_user(pod.number),
             # The harness' own pages live on loopback.
             "FARMAGENT_PRIVATE_TARGETS": "allow",
-            "FARMAGENT_WORK_DIR": str(folder),
+            "FARMAGENT_WORK_DIR": str(folder / "chrome"),  # the agent wipes it
             "FARMAGENT_GRACE_S": f"{self._settings.grace_s:g}",
             "FARMAGENT_KEY_FILE": str(self._key),
             **self._settings.setup.agent_env,
@@ -81,12 +80,12 @@ def _make_folder(folder: Path) -> None:
 
 
 def _slow_chrome(folder: Path, chrome: str, unready_until: float) -> Path:
-    """A program in Chrome's place that first waits until wall-clock ``unready_until`` (infinite: for ever)."""
+    """A program in Chrome's place that first waits until wall-clock ``unready_until`` (infinite: for ever).
+
+    The agent may give up and start it again meanwhile, so the moment counts, not the wait.
+    """
     script = folder / "slow-chrome"
-    left = unready_until - time.time()
-    wait = FOREVER if left == float("inf") else f"sleep {max(0.0, left):.1f}"
-    script.write_text(
-        f'#!/bin/sh\n[ "$(date +%s)" -ge {min(unready_until, 2**40):.0f} ] || {wait}\nexec {chrome} "$@"\n'
-    )
+    over = "false" if unready_until == float("inf") else f'[ "$(date +%s)" -ge {unready_until:.0f} ]'
+    script.write_text(f'#!/bin/sh\nuntil {over}; do sleep 0.2; done\nexec {shlex.quote(chrome)} "$@"\n')
     script.chmod(0o755)
     return script

@@ -14,6 +14,7 @@ ADMIN = "127.0.0.1:9223"
 NETWORK = "127.0.1"  # pod N listens on 127.0.1.N
 NETWORK_VARIABLE = "FARMCTL_NETWORK"  # another /24 of 127.0.0.0/8, for a second farm on one machine
 # systemd's UIDS-GIDS page calls 60578 to 61183 unused: one uid a pod, so that no Chrome can touch another's.
+WORK_PREFIX = "farmctl-"  # of the work folder in the temporary folder, the token follows
 CHROME_UIDS_FROM = 60_600
 
 

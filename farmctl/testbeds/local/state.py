@@ -83,10 +83,12 @@ class StateFolder:
             self.logs.bound()
             self.pod_logs.bound()
 
-    def remove(self) -> None:
+    def remove(self, *, keep_up_lock: bool = False) -> None:
         """Remove our files, and the folder if nothing else is in it."""
-        for file in (self.socket, self.settings, self.fatal, self.agent_key, self.up_lock, self.lock):
+        for file in (self.socket, self.settings, self.fatal, self.agent_key, self.lock):
             file.unlink(missing_ok=True)
+        if not keep_up_lock:
+            self.up_lock.unlink(missing_ok=True)
         shutil.rmtree(self.path / "logs", ignore_errors=True)
         with suppress(OSError):
             self.path.rmdir()

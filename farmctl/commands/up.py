@@ -1,0 +1,111 @@
+"""``farmctl up``: a farm on this machine, in the background; a second ``up`` keeps what runs."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from farmctl.testbeds.local.settings import LocalSettings
+
+DOOR = "127.0.0.1:9222"
+TOKEN_BYTES = 6  # names the testbed's processes, folder and firewall table; no secret
+
+
+class Kind(StrEnum):
+    auto = "auto"
+    local = "local"
+    kind = "kind"
+
+
+def up(
+    testbed: Annotated[
+        Kind, typer.Option(help="Where the farm runs; auto says what it chose and why.")
+    ] = Kind.auto,
+    pods: Annotated[
+        int | None, typer.Option(min=0, max=200, help="How many pods, each a Chrome.", show_default="4")
+    ] = None,
+    door: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where callers connect; admin is the next port.", show_default=DOOR
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds until the farm has to be whole.")] = 120.0,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress on stderr.")] = False,
+) -> None:
+    """Bring up a farm: pods with real Chromes, the lease proxy, a control plane. Exit 3 when that cannot be."""
+    from farmctl.testbeds import choosing
+
+    choice = choosing.choose(testbed.value)
+    if not quiet:
+        typer.echo(f"testbed: {choice.kind} ({choice.why})", err=True)
+    if choice.kind == "kind":
+        raise choosing.not_yet()
+    _up_local(pods, door, timeout, quiet=quiet)
+
+
+def _up_local(pods: int | None, door: str | None, timeout_s: float, *, quiet: bool) -> None:
+    import asyncio
+
+    from farmctl.commands.progress import PodProgress
+    from farmctl.testbeds.local.starting import bring_up
+    from farmctl.testbeds.local.state import StateFolder, default_path
+
+    folder = StateFolder(default_path())
+    settings = settings_for(folder, pods, door)
+    with PodProgress(settings.setup.pods, quiet=quiet) as progress:
+        state = asyncio.run(
+            bring_up(
+                settings,
+                folder,
+                pods=pods,
+                door_named=door is not None,
+                timeout_s=timeout_s,
+                progress=progress,
+            )
+        )
+    _say(state)
+
+
+def settings_for(folder: Any, pods: int | None, door: str | None) -> "LocalSettings":
+    """Raises StageError when no Chromium is found, UsageError for a door that is no address."""
+    import os
+    import secrets
+    import tempfile
+    from pathlib import Path
+
+    from farmctl import chromium
+    from farmctl.testbeds.base import Setup
+    from farmctl.testbeds.local.settings import NETWORK, NETWORK_VARIABLE, WORK_PREFIX, LocalSettings
+
+    token = secrets.token_hex(TOKEN_BYTES)
+    door_host, door_port = address(door or DOOR)
+    return LocalSettings(
+        state=folder.path,
+        work=Path(tempfile.gettempdir(), WORK_PREFIX + token),
+        token=token,
+        chrome=str(chromium.find()),
+        setup=Setup() if pods is None else Setup(pods=pods),
+        door=f"{door_host}:{door_port}",
+        admin=f"{door_host}:{door_port + 1}",
+        network=os.environ.get(NETWORK_VARIABLE, NETWORK),
+    )
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT. Raises UsageError."""
+    from farmctl.errors import UsageError
+
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65535:
+        raise UsageError(f"{text!r} is no HOST:PORT", hint=f"farmctl up --door {DOOR}")
+    return host, int(port)
+
+
+def _say(state: dict[str, Any]) -> None:
+    settings = state["settings"]
+    ready = sum(pod["ready"] for pod in state["pods"])
+    print(f"door   http://{settings['door']}")
+    print(f"admin  http://{settings['admin']}")
+    print(f"pods   {ready} of {state['wanted']} ready")

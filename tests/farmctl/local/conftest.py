@@ -1,0 +1,81 @@
+"""A local testbed with stand-ins for agent and proxy, on addresses of its own and state in the test's folder."""
+
+import itertools
+import os
+import secrets
+import shutil
+import socket
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from farmctl.testbeds.base import Setup
+from farmctl.testbeds.local.control_client import ControlClient
+from farmctl.testbeds.local.ending import take_down
+from farmctl.testbeds.local.settings import WORK_PREFIX, LocalSettings
+from farmctl.testbeds.local.starting import bring_up
+from farmctl.testbeds.local.state import StateFolder
+from farmctl.testbeds.local.testbed import LocalTestbed
+
+HERE = Path(__file__).parent
+_networks = itertools.count(os.getpid() % 100)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return StateFolder(tmp_path / "state")
+
+
+@pytest.fixture
+def settings(tmp_path, folder):
+    """Change with dataclasses.replace."""
+    token = secrets.token_hex(6)
+    return LocalSettings(
+        state=folder.path,
+        work=tmp_path / f"{WORK_PREFIX}{token}",
+        token=token,
+        chrome=shutil.which("sleep"),
+        setup=Setup(pods=2, probe_period_s=0.1),
+        door=f"127.0.0.1:{free_port()}",
+        admin=f"127.0.0.1:{free_port()}",
+        network=f"127.0.{100 + next(_networks) % 100}",
+        agent_command=(sys.executable, "-S", str(HERE / "fake_agent.py")),
+        proxy_command=(sys.executable, "-S", str(HERE / "fake_proxy.py")),
+        grace_s=5.0,
+    )
+
+
+class Farm:
+    """A running farm under test."""
+
+    def __init__(self, settings, folder, testbed):
+        self.settings, self.folder, self.testbed = settings, folder, testbed
+        self.client = ControlClient(folder.socket)
+
+
+async def start(settings, folder, **asked):
+    arguments = {"pods": None, "door_named": False, "timeout_s": 30, "progress": lambda _: None, **asked}
+    return await bring_up(settings, folder, **arguments)
+
+
+@pytest.fixture
+def up(folder):
+    """``async with up(settings) as farm``: taken down afterwards, whatever happened."""
+
+    @asynccontextmanager
+    async def running(settings, **asked):
+        try:
+            await start(settings, folder, **asked)
+            yield Farm(settings, folder, await LocalTestbed.connect(folder))
+        finally:
+            await take_down(folder)
+
+    return running
