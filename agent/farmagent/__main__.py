@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from farmagent import __version__, binaries, logs, policies, priorities, reaper, settings
+from farmagent import __version__, binaries, policies, priorities, reaper, settings
 from farmagent.binaries import Binary
 from farmagent.browsers import Workshop
 from farmagent.directories import WorkDirectory
@@ -72,7 +72,6 @@ def main(arguments: list[str]) -> int:
     if arguments:
         print(f"unknown argument {arguments[0]}; try --help", file=sys.stderr)
         return 2
-    logs.to_stdout()
     try:
         run(Settings.from_env(os.environ))
     except SettingsError as error:

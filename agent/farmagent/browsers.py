@@ -7,11 +7,12 @@ failure is told once, before the cleaning.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from farmagent import cdp, directories, races
+from farmagent import cdp, races
 from farmagent.binaries import Binary
-from farmagent.chrome import ChromeProcess, launch
+from farmagent.chrome import launch
+from farmagent.directories import ChromeDirectories, WorkDirectory, remove
 from farmagent.errors import ChromeLostError, ChromeStartError
 from farmagent.heartbeats import Heartbeat
 from farmagent.logs import log
@@ -24,14 +25,41 @@ ORDERLY_S = (
 CLOSE_S = 3.0  # Browser.close takes 0.3 to 1.2 s
 
 
+class Process(Protocol):
+    """What is used of farmagent.chrome.ChromeProcess."""
+
+    pid: int
+    directories: ChromeDirectories
+    ws_url: str
+    port: int
+    exited: asyncio.Event
+    returncode: int | None
+
+    async def listening(self, *, timeout_s: float) -> None: ...
+    def lift(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class Launch(Protocol):
+    def __call__(
+        self,
+        binary: Binary,
+        directories: ChromeDirectories,
+        extra: tuple[str, ...] = (),
+        *,
+        low: bool = False,
+    ) -> Process: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """What every Chrome of this agent is made with."""
+    """What every Chrome of this agent is made with. ``low_priority``: spares start below everything else."""
 
     settings: Settings
     binary: Binary
-    work: directories.WorkDirectory
+    work: WorkDirectory
     low_priority: bool
+    launch: Launch = launch
 
 
 @dataclass(slots=True)
@@ -40,7 +68,7 @@ class Browser:
 
     number: int
     why: Why
-    process: ChromeProcess | None = None
+    process: Process | None = None
     heartbeat: Heartbeat | None = None
     version: dict[str, Any] = field(default_factory=dict)
     promoted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -97,7 +125,7 @@ async def _serve(browser: Browser, shop: Workshop, tell: Callable[[Event], None]
     settings = shop.settings
     began = asyncio.get_running_loop().time()
     low = browser.why is Why.SPARE and shop.low_priority and not browser.promoted.is_set()
-    browser.process = launch(shop.binary, shop.work.fresh(), settings.chrome_args, low=low)
+    browser.process = shop.launch(shop.binary, shop.work.fresh(), settings.chrome_args, low=low)
     await browser.process.listening(timeout_s=settings.start_s)
     async with cdp.connect(browser.process.ws_url, timeout_s=settings.start_s) as connection:
         browser.connection = connection
@@ -109,7 +137,7 @@ async def _serve(browser: Browser, shop: Workshop, tell: Callable[[Event], None]
         return await _watched(browser.process, browser.heartbeat, connection)
 
 
-async def _watched(process: ChromeProcess, heartbeat: Heartbeat, connection: cdp.Browser) -> bool:
+async def _watched(process: Process, heartbeat: Heartbeat, connection: cdp.Browser) -> bool:
     """Until Chrome is gone. True: it left in order (exit code 0, or its sockets closed while it lives on).
     Raises ChromeLostError for a frozen one.
     """
@@ -130,5 +158,5 @@ async def _clean(browser: Browser) -> None:
         return
     await process.exited.wait()
     root = process.directories.root
-    if not await asyncio.to_thread(directories.remove, root):
+    if not await asyncio.to_thread(remove, root):
         log.warning("directory-left", path=str(root))

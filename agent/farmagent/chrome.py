@@ -113,7 +113,14 @@ def launch(
     """Start Chrome on these directories. Raises ChromeStartError. Call it in the main thread: the parent-death
     signal follows the thread that forked.
     """
-    arguments = [*binary.prefix(), *command_line(binary, directories, extra)]
+    # posix_spawn has no working directory of its own to give
+    arguments = [
+        "env",
+        "-C",
+        str(directories.root),
+        *binary.prefix(),
+        *command_line(binary, directories, extra),
+    ]
     read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
     try:
         pid = os.posix_spawnp(

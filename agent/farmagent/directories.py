@@ -15,7 +15,10 @@ from pathlib import Path
 
 from farmagent.errors import AgentError
 
-PREFIX = "chrome-"
+PREFIX = "c-"
+# Chrome binds TMPDIR/org.chromium.Chromium.XXXXXX/SingletonSocket; a UNIX socket's path has at most 107 bytes.
+SOCKET_TAIL = len("/org.chromium.Chromium.XXXXXX/SingletonSocket")
+SOCKET_PATH_LIMIT = 107
 REMOVE_TRIES = 20
 REMOVE_PAUSE_S = 0.25  # Chrome's last children may still write for a moment after the kill
 
@@ -38,14 +41,21 @@ class ChromeDirectories:
 
     @property
     def temporary(self) -> Path:
-        return self.root / "tmp"
+        return self.root / "t"
+
+    @property
+    def temporary_name(self) -> str:
+        """TMPDIR as Chrome is told it: by way of its working directory (the root) where the path is too long."""
+        if len(str(self.temporary)) + SOCKET_TAIL <= SOCKET_PATH_LIMIT:
+            return str(self.temporary)
+        return f"/proc/self/cwd/{self.temporary.name}"
 
     def environment(self) -> dict[str, str]:
         """What keeps Chrome (and what it starts) from writing or asking anywhere else."""
         home = str(self.home)
         return {
             "HOME": home,
-            "TMPDIR": str(self.temporary),
+            "TMPDIR": self.temporary_name,
             "XDG_CONFIG_HOME": f"{home}/.config",
             "XDG_CACHE_HOME": f"{home}/.cache",
             "XDG_DATA_HOME": f"{home}/.local/share",

@@ -1,22 +1,23 @@
-"""Which code answers POST /render inside a lease."""
+"""Answers POST /render inside a lease: the render job under this pod's target policy."""
 
-from dataclasses import dataclass, field
-
-from farmagent.http_head import as_json
+from farmagent import cdp
+from farmagent.errors import ChromeLostError, SettingsError
+from farmagent.render import RenderAnswer, TargetPolicy, render
 from farmagent.sessions import Renderer
 from farmagent.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class NotBuilt:
-    status: int = 501
-    headers: list[tuple[str, str]] = field(default_factory=list)
-    body: bytes = as_json({"reason": "not-built", "detail": "this agent cannot render yet"})
+def renderer(settings: Settings) -> Renderer:
+    """Raises SettingsError for targets that are no networks."""
+    try:
+        policy = TargetPolicy.parse(settings.private_targets)
+    except ValueError as error:
+        raise SettingsError([f"FARMAGENT_PRIVATE_TARGETS: {error}"]) from error
 
+    async def answer(chrome_ws_url: str, body: bytes) -> RenderAnswer:
+        try:
+            return await render(chrome_ws_url, body, policy=policy)
+        except cdp.CdpLost as error:
+            raise ChromeLostError(str(error)) from error
 
-async def _not_built(chrome_ws_url: str, body: bytes) -> NotBuilt:  # noqa: ARG001
-    return NotBuilt()
-
-
-def renderer(_config: Settings) -> Renderer:
-    return _not_built
+    return answer

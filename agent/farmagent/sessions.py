@@ -5,7 +5,7 @@ an upgrade is raw bytes between the caller and Chrome's own socket, with extensi
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -34,7 +34,7 @@ class RenderAnswer(Protocol):
     @property
     def status(self) -> int: ...
     @property
-    def headers(self) -> list[tuple[str, str]]: ...
+    def headers(self) -> Sequence[tuple[str, str]]: ...
     @property
     def body(self) -> bytes: ...
 
@@ -129,9 +129,9 @@ async def _answer(
     place: SessionPlace,
     status: int,
     body: bytes,
-    headers: list[tuple[str, str]] | None = None,
+    headers: Sequence[tuple[str, str]] = (),
 ) -> None:
-    await http.answer(status, body, [*(headers or []), *place.offer.answer_headers(place.pod), CLOSE])
+    await http.answer(status, body, [*headers, *place.offer.answer_headers(place.pod), CLOSE])
     await http.connection.finish()
 
 

@@ -15,8 +15,6 @@ from farmwire.paths import AGENT_PORT
 from farmagent.errors import SettingsError
 
 PREFIX = "FARMAGENT_"
-# Chrome's SingletonSocket stands in TMPDIR; a UNIX socket's path has at most 107 bytes, the rest is ours.
-WORK_DIR_LIMIT = 45
 
 Read = Callable[[str], Any]
 
@@ -68,10 +66,7 @@ def _path(text: str) -> Path | None:
 
 
 def _work_dir(text: str) -> Path:
-    path = Path(text).absolute()
-    if len(str(path)) > WORK_DIR_LIMIT:
-        raise ValueError(f"must be at most {WORK_DIR_LIMIT} characters (Chrome puts a UNIX socket below it)")
-    return path
+    return Path(text).absolute()
 
 
 def _targets(text: str) -> str:
