@@ -38,9 +38,7 @@ class SliceApi:
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._tls),
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=min(CONNECT_S, self._silence_s), sock_read=self._silence_s
-            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=self._silence_s),
             headers={"Accept": "application/json", "User-Agent": f"farmproxy/{__version__}"},
             cookie_jar=aiohttp.DummyCookieJar(),
         )

@@ -250,24 +250,19 @@ async def test_the_token_is_read_again_each_minute(api, watching, tmp_path, cloc
 
 
 async def test_silence_ends_the_watch_and_resumes(api, watching):
-    async with watching(watch_silence_s=0.05) as bench:
-        stream = await bench.begin("10", a_slice("s1", "P1"))
+    async with watching(watch_silence_s=1.0) as bench:
+        await bench.begin("10", a_slice("s1", "P1"))
         again = await api.next()
         assert again.query["resourceVersion"] == "10"
-        assert bench.restarts() == {"silence": 1}
         assert again.query["timeoutSeconds"] == "1"
-        again.answer.cancel()
-        stream.end()
+        assert bench.restarts().keys() == {"silence"}
 
 
 async def test_an_answer_that_never_comes_is_silence_too(api, watching):
-    async with watching(watch_silence_s=0.05) as bench:
-        first = await api.next()
-        second = await api.next()
-        assert not second.watch
-        assert bench.restarts() == {"silence": 1}
-        first.answer.cancel()
-        second.answer.cancel()
+    async with watching(watch_silence_s=0.2) as bench:
+        await api.next()
+        assert not (await api.next()).watch
+        assert bench.restarts().keys() == {"silence"}
 
 
 async def test_a_line_of_two_megabytes_in_small_chunks(watching):
