@@ -77,7 +77,8 @@ def chrome_of(agent: int) -> list[str]:
     """Return the command line of the browser process below the agent."""
     for proc in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            words = (proc / "cmdline").read_bytes().decode().split("\0")[:-1]
+            # Chrome rewrites its own title, with spaces between the words; a flag's value has none here.
+            words = (proc / "cmdline").read_bytes().decode().replace("\0", " ").split()
             stat = (proc / "stat").read_text().rpartition(")")[2].split()
             browser = any(word.startswith("--user-data-dir=") for word in words)
             if int(stat[1]) == agent and browser and not any(word.startswith("--type=") for word in words):
