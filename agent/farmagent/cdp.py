@@ -41,6 +41,13 @@ class CdpTimeout(CdpError, TimeoutError):
         super().__init__(0, f"no answer within {timeout_s:g} s", method=method)
 
 
+class CdpTargetLost(CdpError):
+    """The command's target crashed, closed or was detached before it answered (Chrome itself never says so)."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(0, "the target is gone", method=method)
+
+
 class CdpLost(Exception):
     """The connection to Chrome ended, or never began. ``too_big``: a message was over MESSAGE_MAX_BYTES."""
 
@@ -77,6 +84,7 @@ class _Message(msgspec.Struct):
     error: _Failure | None = None
 
 
+_TARGET_LOST = _Message()
 _DECODER = msgspec.json.Decoder(_Message)
 _ENCODER = msgspec.json.Encoder()
 Listener = Callable[[Event], None]
@@ -118,6 +126,7 @@ class Browser:
         self._socket = socket
         self._last_id = 0
         self._pending: dict[int, asyncio.Future[_Message]] = {}
+        self._sessions: dict[int, str] = {}  # of the pending commands that have one
         self._listeners: dict[str | None, list[Listener]] = {}
         self._subscriptions: list[Events] = []
         self._lost: CdpLost | None = None
@@ -143,7 +152,7 @@ class Browser:
         timeout_s: float | None = COMMAND_TIMEOUT_S,
     ) -> dict[str, Any]:
         """Send one command and await its result. None as ``timeout_s`` waits as long as the connection lives."""
-        identity, future = self._enter()
+        identity, future = self._enter(session_id)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._write(identity, method, params, session_id)
@@ -152,10 +161,13 @@ class Browser:
             raise CdpTimeout(method, timeout_s or 0.0) from error
         finally:
             self._pending.pop(identity, None)
+            self._sessions.pop(identity, None)
             if not future.done():
                 future.cancel()
             elif not future.cancelled():
                 future.exception()  # read, so that a loss met by nobody is no warning
+        if answer is _TARGET_LOST:
+            raise CdpTargetLost(method)
         if answer.error is not None:
             raise CdpError(answer.error.code, answer.error.message, method=method)
         return msgspec.json.decode(answer.result, type=dict[str, Any])
@@ -226,11 +238,13 @@ class Browser:
         with suppress(WebSocketException, OSError):
             await self._socket.close()
 
-    def _enter(self) -> tuple[int, asyncio.Future[_Message]]:
+    def _enter(self, session_id: str | None) -> tuple[int, asyncio.Future[_Message]]:
         self.check()
         self._last_id += 1
         future: asyncio.Future[_Message] = asyncio.get_running_loop().create_future()
         self._pending[self._last_id] = future
+        if session_id:
+            self._sessions[self._last_id] = session_id
         return self._last_id, future
 
     async def _write(
@@ -262,9 +276,20 @@ class Browser:
                 future.set_result(message)
             return
         event = Event(message.method, message.sessionId, message.params)
+        if event.method == "Inspector.targetCrashed":
+            self._lose(event.session_id)
+        elif event.method == "Target.detachedFromTarget":
+            self._lose(str(event.params.get("sessionId", "")))
         for key in (message.sessionId, None):
             for listener in tuple(self._listeners.get(key, ())):
                 listener(event)
+
+    def _lose(self, session_id: str) -> None:
+        """End the commands that wait on a target that is gone: Chrome would never answer them."""
+        for identity in [one for one, session in self._sessions.items() if session == session_id]:
+            future = self._pending.pop(identity, None)
+            if future is not None and not future.done():
+                future.set_result(_TARGET_LOST)
 
     def _end(self, lost: CdpLost) -> None:
         if self._lost is not None:

@@ -15,4 +15,8 @@ PUBLIC_BASE = "Farm-Public-Base"  # ws://door/leases/ID.KEY: what the agent's /j
 PROFILE = "Farm-Profile"  # a stored Chrome profile, when asked for
 POD = "Farm-Pod"  # namespace/name/uid of the pod that answers
 
+PAGE_STATUS = "Farm-Page-Status"  # of /render's answer: the page's own HTTP status
+PAGE_URL = "Farm-Page-Url"  # where the page ended, redirects followed
+PAGE_REFUSED = "Farm-Page-Refused"  # how many targets of the page were refused, when any was
+
 UPGRADE_TOKEN = "farm-lease"  # the Upgrade header's value in request and 101

@@ -1,17 +1,111 @@
-"""One render job from request to answer."""
+"""One render job from request to answer: check, open, navigate, wait, run the script, capture, close."""
 
-from farmagent.render.answers import RenderAnswer, RenderError, refusal
-from farmagent.render.requests import parse
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+from farmwire import headers
+
+from farmagent import cdp
+from farmagent.cdp import MESSAGE_MAX_BYTES
+from farmagent.render import gate, pages
+from farmagent.render.answers import CONTENT_TYPES, Reason, RenderAnswer, RenderError, refusal
+from farmagent.render.captures import capture
+from farmagent.render.gate import Gate, Resolver
+from farmagent.render.pages import Navigated, Page, ScriptError
+from farmagent.render.requests import RenderRequest, parse
 from farmagent.render.targets import TargetPolicy
 
+CONNECT_TIMEOUT_S = 10.0
 
-async def render(chrome_ws_url: str, body: bytes, *, policy: TargetPolicy) -> RenderAnswer:
-    """Render as ``body`` (JSON) asks, in the Chrome at ``chrome_ws_url``.
 
-    Never raises for what the caller or the page did; raises ``cdp.CdpLost`` when Chrome itself is gone.
+async def render(
+    chrome_ws_url: str, body: bytes, *, policy: TargetPolicy, resolver: Resolver = gate.resolve
+) -> RenderAnswer:
+    """Render as ``body`` (JSON) asks, in the Chrome at ``chrome_ws_url`` (its browser socket).
+
+    Never raises for what the caller or the page did; raises ``cdp.CdpLost`` when Chrome itself is gone, which
+    is the end of the lease. Cancelling it closes the page.
     """
     try:
-        parse(body, policy)
+        return await _Job(parse(body, policy)).run(chrome_ws_url, policy, resolver)
     except RenderError as error:
         return refusal(error)
-    raise NotImplementedError
+    except cdp.CdpLost as error:
+        if error.too_big:
+            return refusal(
+                RenderError(Reason.TOO_LARGE, "the page's result is over the limit of one message")
+            )
+        raise
+
+
+class _Job:
+    def __init__(self, request: RenderRequest) -> None:
+        self._request = request
+        self._page: Page | None = None
+        self._clock = asyncio.get_running_loop().time
+        self._began = self._clock()
+        self._timings: dict[str, float] = {}  # seconds since the job began, by the step that was done then
+
+    async def run(self, chrome_ws_url: str, policy: TargetPolicy, resolver: Resolver) -> RenderAnswer:
+        timeout_s = self._request.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s), AsyncExitStack() as stack:
+                browser = await stack.enter_async_context(
+                    cdp.connect(chrome_ws_url, timeout_s=CONNECT_TIMEOUT_S, max_bytes=MESSAGE_MAX_BYTES)
+                )
+                guard = None
+                if not policy.everything:
+                    guard = await stack.enter_async_context(gate.opened(policy, resolver))
+                page = await stack.enter_async_context(pages.opened(browser, self._request, guard))
+                self._page = page
+                return await self._work(page, guard)
+        except TimeoutError as error:
+            step = self._page.step if self._page else "opening a page"
+            raise RenderError(Reason.NOT_SETTLED, f"not done within {timeout_s:g} s: {step}") from error
+
+    async def _work(self, page: Page, guard: Gate | None) -> RenderAnswer:
+        request = self._request
+        self._mark("opened_s")
+        await page.navigate(request.url)
+        self._mark("committed_s")
+        await page.settle(request.wait_until)
+        if request.wait_for:
+            await page.wait_for(request.wait_for, request.wait_until)
+        self._mark("settled_s")
+        result = await self._run_script(page) if request.script else None
+        body = await capture(page, request, result, self._timings)
+        page.check()
+        return RenderAnswer(200, _headers(request, page, guard), body)
+
+    async def _run_script(self, page: Page) -> Any:
+        """The script's value (None if it went to another page), once what it set off has settled again."""
+        page.step = "the script runs"
+        result = None
+        try:
+            result = await page.evaluate(
+                self._request.script, by_value=self._request.format == "json", wait=True
+            )
+        except ScriptError as error:
+            page.check()
+            raise RenderError(Reason.SCRIPT_FAILED, str(error)) from error
+        except Navigated:
+            pass
+        await page.settle(self._request.wait_until)
+        self._mark("script_s")
+        return result
+
+    def _mark(self, step: str) -> None:
+        self._timings[step] = round(self._clock() - self._began, 3)
+
+
+def _headers(request: RenderRequest, page: Page, guard: Gate | None) -> tuple[tuple[str, str], ...]:
+    found = [
+        ("Content-Type", CONTENT_TYPES[request.format]),
+        ("Cache-Control", "no-store"),
+        (headers.PAGE_STATUS, str(page.progress.status)),
+        (headers.PAGE_URL, page.progress.url),
+    ]
+    if guard is not None and guard.refused:
+        found.append((headers.PAGE_REFUSED, str(len(guard.refused))))
+    return tuple(found)

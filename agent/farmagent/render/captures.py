@@ -1,0 +1,105 @@
+"""What is taken from a settled page: its text, a picture, a PDF or a JSON summary, none over the answer's limit."""
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from farmagent.render.answers import ANSWER_MAX_BYTES, Reason, RenderError, too_large
+from farmagent.render.pages import Navigated, Page
+from farmagent.render.requests import RenderRequest, check_pixels
+
+PDF_CHUNK_BYTES = 4 * 1024 * 1024
+NAVIGATIONS_MAX = 5  # a page that replaces itself over and over has not settled
+
+_HTML = """(() => {
+  const type = document.doctype ? new XMLSerializer().serializeToString(document.doctype) + "\\n" : "";
+  return type + (document.documentElement ? document.documentElement.outerHTML : "");
+})()"""
+_TEXT = """(document.body ? document.body.innerText : (document.documentElement?.textContent ?? ""))"""
+# The length is looked at in the page, so that a huge string never travels. A string is at most 3 bytes a char.
+_BOUNDED = """(() => {
+  const parts = [%s];
+  const chars = parts.reduce((sum, part) => sum + part.length, 0);
+  return chars > %d ? chars : parts;
+})()"""
+
+
+async def capture(page: Page, request: RenderRequest, result: Any, timings: Mapping[str, float]) -> bytes:
+    """The answer's body in the asked-for format. RenderError 413 if it is over ANSWER_MAX_BYTES."""
+    match request.format:
+        case "html" | "text":
+            body = (await _strings(page, request, _HTML if request.format == "html" else _TEXT))[0].encode(
+                errors="replace"
+            )
+        case "json":
+            body = await _summary(page, request, result, timings)
+        case "pdf":
+            body = await _pdf(page)
+        case _:
+            body = await _picture(page, request)
+    if len(body) > ANSWER_MAX_BYTES:
+        raise too_large(f"the {request.format}", len(body), ANSWER_MAX_BYTES, "bytes")
+    return body
+
+
+async def _strings(page: Page, request: RenderRequest, *expressions: str) -> list[str]:
+    page.step = "reading the page"
+    found = await _evaluate(page, request, _BOUNDED % (", ".join(expressions), ANSWER_MAX_BYTES))
+    if not isinstance(found, list):
+        raise too_large("the page's text", int(found), ANSWER_MAX_BYTES, "characters")
+    return [str(text) for text in found]
+
+
+async def _evaluate(page: Page, request: RenderRequest, expression: str) -> Any:
+    for _ in range(NAVIGATIONS_MAX):
+        try:
+            return await page.evaluate(expression)
+        except Navigated:
+            await page.settle(request.wait_until)
+    raise RenderError(Reason.NOT_SETTLED, "the page keeps going to other pages")
+
+
+async def _summary(page: Page, request: RenderRequest, result: Any, timings: Mapping[str, float]) -> bytes:
+    url, title, html, text = await _strings(page, request, "location.href", "document.title", _HTML, _TEXT)
+    summary = {
+        "url": url,
+        "status": page.progress.status,
+        "title": title,
+        "html": html,
+        "text": text,
+        "result": result,
+        "timings": timings,
+    }
+    return msgspec.json.encode(summary)
+
+
+async def _picture(page: Page, request: RenderRequest) -> bytes:
+    params: dict[str, Any] = {"format": request.format}
+    if request.full_page:
+        page.step = "measuring the page"
+        size = (await page.send("Page.getLayoutMetrics"))["cssContentSize"]
+        view = request.viewport
+        width, height = max(view.width, math.ceil(size["width"])), max(view.height, math.ceil(size["height"]))
+        check_pixels(width, height, view.scale, Reason.TOO_LARGE)
+        params["captureBeyondViewport"] = True
+        params["clip"] = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+    page.step = "taking the picture"
+    return base64.b64decode((await page.send("Page.captureScreenshot", params))["data"])
+
+
+async def _pdf(page: Page) -> bytes:
+    page.step = "printing the page"
+    params = {"printBackground": True, "preferCSSPageSize": True, "transferMode": "ReturnAsStream"}
+    stream = (await page.send("Page.printToPDF", params))["stream"]
+    body = bytearray()
+    while True:
+        chunk = await page.send("IO.read", {"handle": stream, "size": PDF_CHUNK_BYTES})
+        data = chunk["data"]
+        body += base64.b64decode(data) if chunk.get("base64Encoded") else data.encode()
+        if len(body) > ANSWER_MAX_BYTES:
+            raise too_large("the pdf", len(body), ANSWER_MAX_BYTES, "bytes or more")
+        if chunk["eof"]:
+            return bytes(body)

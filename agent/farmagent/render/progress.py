@@ -1,0 +1,92 @@
+"""How far a page has come, folded from Chrome's events. Pure: events and the time in, answers out.
+
+The rule: what counts is the main frame's newest document. A new navigation, whoever began it, starts the
+waiting anew; only requests in flight are counted over all frames and workers.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+IDLE_S = 0.5  # no request in flight for this long is "networkidle", as in Playwright and Puppeteer
+# These never finish while the page lives, so they say nothing about settling.
+_ENDLESS = frozenset({"EventSource", "WebSocket"})
+
+
+class Progress:
+    """One page's progress. Feed it every event of the page's session and of its children's sessions."""
+
+    def __init__(self, frame_id: str, now: float) -> None:
+        self._frame_id = frame_id
+        # By request, because a frame's document starts in its parent's session and ends in its own.
+        self._in_flight: dict[str, str] = {}
+        self._document_id = ""  # request of the newest document; Chrome's loader id
+        self._idle_since = now
+        self.committed = False
+        self.dom_ready = False
+        self.loaded = False
+        self.crashed = False
+        self.url = ""  # of the committed document
+        self.asked_url = ""  # of the document being asked for, redirects followed
+        self.unreachable_url = ""  # set while Chrome shows its error page
+        self.error_text = ""  # the last failed document's net::ERR_ word
+        self.status = 0  # HTTP status of the newest document
+
+    def take(self, method: str, params: Mapping[str, Any], *, session_id: str, own: bool, now: float) -> None:
+        """Fold one event in. ``own``: it came from the page's own session, not from a child's."""
+        if method.startswith("Network."):
+            self._take_network(method, params, session_id, own, now)
+        elif own:
+            self._take_page(method, params)
+
+    def reached(self, wait_until: str) -> bool:
+        """Whether the document has come as far as ``wait_until`` asks (networkidle: its loading part)."""
+        if wait_until == "commit":
+            return self.committed
+        return self.dom_ready if wait_until == "domcontentloaded" else self.loaded
+
+    def idle_in_s(self, now: float) -> float | None:
+        """Seconds until the network counts as idle if nothing happens; None while requests are in flight."""
+        if self._in_flight:
+            return None
+        return max(0.0, self._idle_since + IDLE_S - now)
+
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    def forget_session(self, session_id: str, now: float) -> None:
+        """A child (frame or worker) is gone, and its requests with it."""
+        self._in_flight = {key: owner for key, owner in self._in_flight.items() if owner != session_id}
+        self._idle_since = now
+
+    def _take_network(
+        self, method: str, params: Mapping[str, Any], session_id: str, own: bool, now: float
+    ) -> None:
+        request_id = str(params.get("requestId", ""))
+        if method == "Network.requestWillBeSent":
+            if params.get("type") not in _ENDLESS:
+                self._in_flight[request_id] = session_id
+            if own and params.get("type") == "Document" and params.get("frameId") == self._frame_id:
+                self._document_id = request_id
+                self.asked_url = str(params["request"]["url"])
+        elif method == "Network.responseReceived" and request_id == self._document_id:
+            self.status = int(params["response"]["status"])
+        elif method in ("Network.loadingFinished", "Network.loadingFailed"):
+            if self._in_flight.pop(request_id, None) is not None:
+                self._idle_since = now
+            if method == "Network.loadingFailed" and request_id == self._document_id:
+                self.error_text = str(params.get("errorText", ""))
+
+    def _take_page(self, method: str, params: Mapping[str, Any]) -> None:
+        if method == "Page.frameNavigated" and params["frame"]["id"] == self._frame_id:
+            frame = params["frame"]
+            self.committed, self.dom_ready, self.loaded = True, False, False
+            self.url = str(frame["url"]) + str(frame.get("urlFragment", ""))
+            self.unreachable_url = str(frame.get("unreachableUrl", ""))
+        elif method == "Page.navigatedWithinDocument" and params["frameId"] == self._frame_id:
+            self.url = str(params["url"])
+        elif method == "Page.domContentEventFired":
+            self.dom_ready = self.committed
+        elif method == "Page.loadEventFired":
+            self.loaded = self.committed
+        elif method == "Inspector.targetCrashed":
+            self.crashed = True
