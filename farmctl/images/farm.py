@@ -1,6 +1,7 @@
 """The farm's own two images, browser and proxy: their build contexts, and tags that carry a hash of what goes in."""
 
 import hashlib
+import os
 import re
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ PARTS = {
     "browser": ("farm-agent", (ROOT / "agent/farmagent", ROOT / "wire/farmwire"), ("policy.json",)),
     "proxy": ("farm-proxy", (ROOT / "proxy/farmproxy", ROOT / "wire/farmwire"), ()),
 }
+CERTIFICATES = "certificates.pem"
 REPOSITORY = "docker.io/library/farm-{image}"
 
 
@@ -39,17 +41,26 @@ def lay(image: str, context: Path) -> None:
     name, packages, files = PARTS[image]
     for file in ("Containerfile", *files):
         shutil.copy2(ROOT / "images" / image / file, context / file)
+    (context / CERTIFICATES).write_bytes(trusted())
     (context / "requirements.txt").write_text("\n".join(requirements(name)) + "\n")
     for package in packages:
         shutil.copytree(package, context / "src" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def digest(context: Path) -> str:
-    """The first 12 hex digits of SHA-256 over names and bytes: file times do not count."""
+    """The first 12 hex digits of SHA-256 over names and bytes: file times and whom the host trusts do not count."""
     sha = hashlib.sha256()
-    for path in sorted(path for path in context.rglob("*") if path.is_file()):
+    for path in sorted(path for path in context.rglob("*") if path.is_file() and path.name != CERTIFICATES):
         sha.update(str(path.relative_to(context)).encode() + b"\0" + path.read_bytes() + b"\0")
     return sha.hexdigest()[:12]
+
+
+def trusted() -> bytes:
+    """The certificates the host was told to trust for package downloads, or nothing when it uses the usual ones."""
+    for setting in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+        if (path := os.environ.get(setting)) and Path(path).is_file():
+            return Path(path).read_bytes()
+    return b""
 
 
 def requirements(name: str) -> list[str]:
