@@ -70,12 +70,12 @@ class Api:
         self.port = 0
         self._runner = None
 
-    async def open(self):
+    async def open(self, tls=None):
         app = web.Application()
         app.router.add_get(PATH, self._handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True, ssl_context=tls)
         await site.start()
         self.port = self._runner.addresses[0][1]
 

@@ -1,0 +1,60 @@
+"""Trust of the API server: its CA file and nothing else."""
+
+import shutil
+import ssl
+import subprocess
+
+import pytest
+from farmproxy.kube.credentials import trust
+from farmproxy.settings import SettingsError
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """(certificate, key) of 127.0.0.1, its own authority."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl makes the certificate")
+    cert, key = tmp_path / "ca.crt", tmp_path / "tls.key"
+    ask = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=api",
+    ]
+    where = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*ask, *where], check=True, capture_output=True)
+    return str(cert), str(key)
+
+
+async def test_https_with_the_clusters_ca(api, watching, certificate):
+    cert, key = certificate
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(cert, key)
+    await api.close()
+    api.port = 0
+    await api.open(tls)
+    url = f"https://127.0.0.1:{api.port}"
+    async with watching(kube_api=url, kube_ca_file=cert) as bench:
+        await bench.begin("10", {"metadata": {"name": "s1"}})
+        assert bench.watcher.listed
+    async with watching(kube_api=url) as bench:
+        assert await bench.pauses.begun.get() > 0
+        assert bench.restarts() == {"broken": 1}
+        assert "Certificate" in bench.logged("watch-restarted")[0]["detail"]
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_ca_file_that_cannot_be_used_stops_the_start(tmp_path, content):
+    file = tmp_path / "ca.crt"
+    if content:
+        file.write_text(content)
+    with pytest.raises(SettingsError, match="FARMPROXY_KUBE_CA_FILE"):
+        trust(str(file))
