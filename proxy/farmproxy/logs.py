@@ -19,7 +19,6 @@ def configure(stream: BinaryIO | None = None, level: int = logging.INFO) -> Filt
     """The process's log; the standard library's loggers (asyncio, aiohttp) speak through it from WARNING on."""
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
             _stamp,
@@ -29,7 +28,7 @@ def configure(stream: BinaryIO | None = None, level: int = logging.INFO) -> Filt
         logger_factory=lambda *_: LineWriter(stream or sys.stdout.buffer),
         cache_logger_on_first_use=False,
     )
-    log = cast("FilteringBoundLogger", structlog.get_logger())
+    log = cast("FilteringBoundLogger", structlog.get_logger().bind())  # bound: not made anew for each line
     logging.basicConfig(handlers=[_Bridge(log)], level=logging.WARNING, force=True)
     return log
 

@@ -104,7 +104,9 @@ class SliceApi:
 
     def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> Interrupted:
         status = status_from(body)
-        detail = f"HTTP {response.status} {status.reason or response.reason or ''}".strip()
+        detail = f"HTTP {response.status} {status.message or status.reason or response.reason or ''}".strip()[
+            :200
+        ]
         after_s = _seconds(response.headers.get("Retry-After")) or status.retry_after_s
         if response.status == 410 or status.gone:
             return Interrupted(Restart.GONE, detail, relist=True, retry_after_s=after_s)
