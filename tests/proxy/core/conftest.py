@@ -14,8 +14,8 @@ from farmproxy.core.events import (
     DoorClosed,
     Event,
     LeaseRenewed,
-    PodSeen,
     PodsChanged,
+    PodSeen,
     SessionEnded,
     TimePassed,
 )
@@ -104,8 +104,20 @@ class Talk:
 
     def lease(self, id_: str, key: str) -> None:
         """Arrive, be granted this very pod and begin the session."""
-        assert dials(self.arrive(id_)) == [(id_, key)]
-        assert dials(self.succeed(id_)) == []
+        assert self.dials(self.arrive(id_)) == [(id_, key)]
+        assert self.dials(self.succeed(id_)) == []
+
+    @staticmethod
+    def dials(commands: list[Command]) -> list[tuple[str, str]]:
+        return [(command.id, command.pod) for command in commands if isinstance(command, Dial)]
+
+    @staticmethod
+    def refusals(commands: list[Command]) -> list[tuple[str, str]]:
+        return [(command.id, str(command.reason)) for command in commands if isinstance(command, Refuse)]
+
+    @staticmethod
+    def asks(commands: list[Command]) -> list[tuple[str, float]]:
+        return [(command.pod, command.wait_s) for command in commands if isinstance(command, AskAgent)]
 
     @property
     def view(self) -> PoolView:
@@ -120,18 +132,6 @@ class Talk:
     @property
     def held(self) -> list[str]:
         return [held.id for held in self.view.held]
-
-
-def dials(commands: list[Command]) -> list[tuple[str, str]]:
-    return [(command.id, command.pod) for command in commands if isinstance(command, Dial)]
-
-
-def refusals(commands: list[Command]) -> list[tuple[str, str]]:
-    return [(command.id, str(command.reason)) for command in commands if isinstance(command, Refuse)]
-
-
-def asks(commands: list[Command]) -> list[tuple[str, float]]:
-    return [(command.pod, command.wait_s) for command in commands if isinstance(command, AskAgent)]
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from farmproxy.core.events import (
     DoorClosed,
     Event,
     LeaseRenewed,
-    PodSeen,
     PodsChanged,
+    PodSeen,
     SessionEnded,
     TimePassed,
 )
