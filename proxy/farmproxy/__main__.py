@@ -1,0 +1,43 @@
+"""``python -m farmproxy``: settings from the environment, exit code 2 for wrong ones, 3 for an address that is taken."""
+
+import asyncio
+import os
+import sys
+
+from farmproxy import __version__, logs
+from farmproxy.settings import Settings, SettingsError, help_text
+
+
+def main(arguments: list[str]) -> int:
+    if arguments in (["--help"], ["-h"]):
+        sys.stdout.write(help_text())
+        return 0
+    if arguments == ["--version"]:
+        sys.stdout.write(f"farmproxy {__version__}\n")
+        return 0
+    if arguments:
+        sys.stderr.write(f"farmproxy takes no arguments but --help and --version, not {arguments[0]!r}\n")
+        return 2
+    try:
+        return _run(Settings.from_env(os.environ))
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"farmproxy cannot start: {error}; is another program on this address?\n")
+        return 3
+
+
+def _run(settings: Settings) -> int:
+    from farmproxy.life import serve
+
+    log = logs.configure()
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(serve(settings, log))
+    return uvloop.run(serve(settings, log))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

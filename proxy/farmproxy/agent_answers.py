@@ -1,0 +1,64 @@
+"""Heads of an agent's answers, pure. What is not plain HTTP/1.1 raises Garbage; sizes are bounded."""
+
+import re
+from dataclasses import dataclass
+
+HEAD_LIMIT = 8 * 1024
+BODY_LIMIT = 16 * 1024  # the agent's JSON is a few hundred bytes, Chrome's version too
+
+_STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_PREFIX = b"HTTP/1.1 "
+
+
+class Garbage(Exception):  # an outcome of reading
+    """Not an agent's answer; the text says why."""
+
+
+@dataclass(slots=True)
+class AnswerHead:
+    """``fields`` by lower-case name (a repeated one is garbage); ``size`` is the head's, its empty line included;
+    ``body`` is the body's length, None where the answer does not say.
+    """
+
+    status: int
+    fields: dict[bytes, bytes]
+    size: int
+    body: int | None
+
+
+def read_head(buffer: bytes | bytearray) -> AnswerHead | None:
+    """The head at the start of the buffer, None while it is incomplete."""
+    end = buffer.find(b"\r\n\r\n")
+    if end < 0:
+        start = bytes(buffer[: len(_PREFIX)])
+        if not _PREFIX.startswith(start) and not start.startswith(_PREFIX):
+            raise Garbage("not HTTP/1.1")
+        if len(buffer) > HEAD_LIMIT:
+            raise Garbage("the head is too long")
+        return None
+    if end > HEAD_LIMIT:
+        raise Garbage("the head is too long")
+    lines = bytes(buffer[:end]).split(b"\r\n")
+    match = _STATUS.fullmatch(lines[0])
+    if match is None:
+        raise Garbage("not HTTP/1.1")
+    fields: dict[bytes, bytes] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        name = name.lower()
+        if not colon or name in fields or not _NAME.fullmatch(name):
+            raise Garbage("a header line is not NAME: VALUE, or repeated")
+        fields[name] = value.strip(b" \t")
+    return AnswerHead(int(match[1]), fields, end + 4, _body_length(fields))
+
+
+def _body_length(fields: dict[bytes, bytes]) -> int | None:
+    if b"transfer-encoding" in fields:
+        raise Garbage("an agent's short answer is not chunked")
+    length = fields.get(b"content-length")
+    if length is None:
+        return None
+    if not length.isdigit() or len(length) > 9 or int(length) > BODY_LIMIT:
+        raise Garbage("content-length is wrong or too large")
+    return int(length)

@@ -1,0 +1,259 @@
+"""Questions to agents on kept-alive connections: is the pod free, how did its lease end, which Chrome is it.
+
+One question at a time a connection. A kept connection that its agent closed meanwhile is no answer: the question is
+asked once more on a new one. Idle connections are given up where descriptors run short.
+"""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from farmproxy.agent_answers import AnswerHead, Garbage, read_head
+from farmproxy.poller import READ, WRITE, Poller
+from farmproxy.sockets import authority, outgoing
+from farmproxy.timeouts import Timeouts
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An agent's answer; ``status`` 0: none came. ``reached``: its machine took the connection."""
+
+    status: int
+    body: bytes = b""
+    reached: bool = True
+
+
+NOT_REACHED = Heard(0, reached=False)
+SILENT = Heard(0)
+OnHeard = Callable[[Heard], None]
+
+
+class Question:
+    """One question under way; ``cancel`` drops it with its connection."""
+
+    __slots__ = ("_answer_timer", "_asker", "_link", "address", "on_heard", "over", "text", "tried")
+
+    def __init__(
+        self, asker: "Asker", address: Address, text: bytes, wait_s: float, on_heard: OnHeard
+    ) -> None:
+        self._asker = asker
+        self._answer_timer = asker.timer_for(wait_s)
+        self._link: _Link | None = None
+        self.address = address
+        self.text = text
+        self.on_heard = on_heard
+        self.over = False
+        self.tried = 0
+
+    def begin(self) -> None:
+        self._answer_timer.start(self)
+        self.try_again()
+
+    def try_again(self) -> None:
+        """Put it on an idle connection, or on a new one after a kept one had turned out to be closed."""
+        self.tried += 1
+        self._link = self._asker.take_link(self.address, fresh=self.tried > 1)
+        if self._link is None:
+            self._asker.later(self, SILENT)
+        else:
+            self._link.ask(self)
+
+    def heard(self, heard: Heard) -> None:
+        if not self.over:
+            self._end()
+            self.on_heard(heard)
+
+    def time_is_up(self) -> None:
+        if not self.over:
+            self.cancel()
+            self.on_heard(SILENT)
+
+    def cancel(self) -> None:
+        self._end()
+        if self._link is not None:
+            self._link.close()
+
+    def _end(self) -> None:
+        self.over = True
+        self._answer_timer.stop(self)
+
+
+class Asker:
+    """All connections to agents that are not leases."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        clock: Callable[[], float],
+        *,
+        connect_s: float,
+        answer_s: float,
+        may_open: Callable[[], bool],
+    ) -> None:
+        """``answer_s``: how long after its wait an agent may take to answer. ``may_open``: descriptors are left."""
+        self.poller = poller
+        self.connect: Timeouts[_Link] = Timeouts(connect_s, clock)
+        self._clock = clock
+        self._answer_s = answer_s
+        self._may_open = may_open
+        self._timers: dict[int, Timeouts[Question]] = {}
+        self._idle: dict[Address, _Link] = {}
+        self._unaskable: list[tuple[Question, Heard]] = []
+
+    def ask(self, address: Address, target: str, wait_s: float, on_heard: OnHeard) -> Question:
+        """GET ``target``; ``on_heard`` is called once, later, unless the question is cancelled."""
+        host = authority(*address)
+        text = f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1")
+        question = Question(self, address, text, wait_s, on_heard)
+        question.begin()
+        return question
+
+    def sweep(self) -> None:
+        for link in self.connect.expired():
+            link.fail(NOT_REACHED)
+        for timer in self._timers.values():
+            for question in timer.expired():
+                question.time_is_up()
+        unaskable, self._unaskable = self._unaskable, []
+        for question, heard in unaskable:
+            question.heard(heard)
+
+    def later(self, question: Question, heard: Heard) -> None:
+        """Answer at the next sweep: ``on_heard`` is never called from ``ask`` itself."""
+        self._unaskable.append((question, heard))
+
+    def timer_for(self, wait_s: float) -> "Timeouts[Question]":
+        """The timer of questions that wait about so long (whole seconds, so that there are few timers)."""
+        whole = int(wait_s) + 1
+        timer = self._timers.get(whole)
+        if timer is None:
+            timer = self._timers[whole] = Timeouts(whole + self._answer_s, self._clock)
+        return timer
+
+    def take_link(self, address: Address, *, fresh: bool) -> "_Link | None":
+        link = self._idle.pop(address, None)
+        if link is not None and not fresh:
+            return link
+        if link is not None:
+            link.close()
+        if not self._may_open():
+            self.give_up_idle(16)
+        try:
+            return _Link(self, address)
+        except OSError:
+            return None
+
+    def keep(self, link: "_Link") -> None:
+        """The link is idle; one a pod is kept while descriptors are plenty."""
+        if link.address in self._idle or not self._may_open():
+            link.close()
+        else:
+            self._idle[link.address] = link
+
+    def forget(self, link: "_Link") -> None:
+        if self._idle.get(link.address) is link:
+            del self._idle[link.address]
+
+    def give_up_idle(self, number: int) -> None:
+        """Close the oldest idle connections."""
+        for link in list(self._idle.values())[:number]:
+            link.close()
+
+    def close(self) -> None:
+        self.give_up_idle(len(self._idle))
+
+
+class _Link:
+    """One connection to an agent."""
+
+    __slots__ = ("_asker", "_buffer", "_connected", "_question", "_used", "address", "sock")
+
+    def __init__(self, asker: Asker, address: Address) -> None:
+        self._asker = asker
+        self._buffer = bytearray()
+        self._question: Question | None = None
+        self._connected = False
+        self._used = False  # carried an answer before: it may have been closed since
+        self.address = address
+        self.sock = outgoing(address[0])
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock.connect_ex(address)  # an error is reported by the poller as well
+        asker.poller.watch(self.sock, WRITE, self._on_connected)
+        asker.connect.start(self)
+
+    def ask(self, question: Question) -> None:
+        self._question = question
+        if self._connected:
+            self._send(question)
+
+    def close(self) -> None:
+        self._question = None
+        self._asker.connect.stop(self)
+        self._asker.forget(self)
+        self._asker.poller.close(self.sock)
+
+    def fail(self, heard: Heard) -> None:
+        question, used = self._question, self._used
+        self.close()
+        if question is None:
+            return
+        if used and not self._buffer and question.tried == 1:
+            question.try_again()
+        else:
+            question.heard(heard)
+
+    def _send(self, question: Question) -> None:
+        try:
+            self.sock.send(question.text)
+        except OSError:
+            self.fail(NOT_REACHED if not self._used else SILENT)
+
+    def _on_connected(self, _mask: int) -> None:
+        if self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.fail(NOT_REACHED)
+            return
+        self._connected = True
+        self._asker.connect.stop(self)
+        self._asker.poller.change(self.sock, READ)
+        self._asker.poller.hand_over(self.sock, self._on_answer)
+        if self._question is not None:
+            self._send(self._question)
+
+    def _on_answer(self, _mask: int) -> None:
+        try:
+            data = self.sock.recv(16384)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or self._question is None:
+            self.fail(SILENT)  # closed, or speaking without being asked
+            return
+        self._buffer += data
+        try:
+            head = read_head(self._buffer)
+            if head is None:
+                return
+            self._answered(head)
+        except Garbage:
+            self.fail(SILENT)
+
+    def _answered(self, head: AnswerHead) -> None:
+        if head.body is None or head.status < 200:
+            raise Garbage("an answer without a length")
+        whole = head.size + head.body
+        if len(self._buffer) < whole:
+            return
+        question, body = self._question, bytes(self._buffer[head.size : whole])
+        clean = len(self._buffer) == whole and b"close" not in head.fields.get(b"connection", b"").lower()
+        self._buffer.clear()
+        self._question = None
+        self._used = True
+        if clean:
+            self._asker.keep(self)
+        else:
+            self.close()
+        assert question is not None
+        question.heard(Heard(head.status, body))

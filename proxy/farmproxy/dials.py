@@ -1,0 +1,137 @@
+"""Dialling: connect to a pod, ask for the lease, read the answer. Ends in exactly one call of ``done``, unless it was
+abandoned. Limits: connect, first answer and between answers (handshake), the 101 (prepare).
+"""
+
+import socket
+from collections.abc import Callable
+
+from farmwire.reasons import DialResult
+
+from farmproxy.handshakes import AnswerReader, Failed, Leased, Preparing
+from farmproxy.poller import GONE, READ, WRITE, Poller
+from farmproxy.settings import Settings
+from farmproxy.sockets import EXHAUSTED_ERRNOS, outgoing, tune
+from farmproxy.timeouts import Timeouts
+
+Done = Callable[["Dialling", Leased | Failed], None]
+
+
+class Exhausted(Exception):  # the door's answer is "descriptors"
+    """No descriptor or local port is left; no pod is at fault."""
+
+
+class DialDesk:
+    """What all dials share: the poller, the settings and the three kinds of timers."""
+
+    __slots__ = ("answer", "connect", "keepalive_s", "poller", "prepare", "stall_s")
+
+    def __init__(self, poller: Poller, settings: Settings, clock: Callable[[], float]) -> None:
+        self.poller = poller
+        self.keepalive_s = settings.keepalive_s
+        self.stall_s = settings.stall_s
+        self.connect: Timeouts[Dialling] = Timeouts(settings.connect_timeout_s, clock)
+        self.answer: Timeouts[Dialling] = Timeouts(settings.handshake_timeout_s, clock)
+        self.prepare: Timeouts[Dialling] = Timeouts(settings.prepare_timeout_s, clock)
+
+    def sweep(self) -> None:
+        """End the dials whose time is up."""
+        for timeouts in (self.connect, self.answer, self.prepare):
+            for dialling in timeouts.expired():
+                dialling.time_is_up()
+
+
+class Dialling:
+    """One dial under way. After Leased the socket belongs to whom ``done`` tells, its events too."""
+
+    __slots__ = ("_connected", "_desk", "_done", "_reader", "_request", "address", "port", "sock")
+
+    def __init__(
+        self, desk: DialDesk, address: str, port: int, request: bytes, reader: AnswerReader, done: Done
+    ) -> None:
+        self._desk = desk
+        self._request = request
+        self._reader = reader
+        self._done = done
+        self._connected = False
+        self.address = address
+        self.port = port
+        self.sock: socket.socket
+
+    def start(self) -> None:
+        """Connect; raise Exhausted when that cannot even be tried."""
+        desk = self._desk
+        try:
+            sock = outgoing(self.address)
+        except OSError as error:
+            raise Exhausted from error
+        self.sock = sock
+        tune(sock, keepalive_s=desk.keepalive_s, stall_s=desk.stall_s)
+        desk.connect.start(self)
+        code = sock.connect_ex((self.address, self.port))
+        if code in EXHAUSTED_ERRNOS:
+            desk.connect.stop(self)
+            sock.close()
+            raise Exhausted
+        # An error is reported by the poller too (EPOLLERR), so that ``done`` is never called from here.
+        desk.poller.watch(sock, WRITE, self._on_connected)
+
+    def abandon(self) -> None:
+        """Drop the connection; ``done`` is not called."""
+        self._stop_timers()
+        self._desk.poller.close(self.sock)
+
+    def time_is_up(self) -> None:
+        self._fail(Failed(DialResult.TIMEOUT))
+
+    def _on_connected(self, _mask: int) -> None:
+        desk = self._desk
+        try:
+            sent = self.sock.send(self._request)
+        except OSError:
+            self._fail(Failed(DialResult.REFUSED))
+            return
+        if sent < len(
+            self._request
+        ):  # a new socket's buffer takes a head; else something is very wrong there
+            self._fail(Failed(DialResult.BROKEN))
+            return
+        desk.connect.stop(self)
+        desk.answer.start(self)
+        desk.prepare.start(self)
+        desk.poller.change(self.sock, READ)
+        desk.poller.hand_over(self.sock, self._on_answer)
+
+    def _on_answer(self, mask: int) -> None:
+        try:
+            data = self.sock.recv(16384)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._fail(self._reader.closed())
+            return
+        if not data:
+            self._fail(self._reader.closed())
+            return
+        outcome = self._reader.feed(data)
+        while isinstance(outcome, Preparing):
+            self._desk.answer.start(self)
+            outcome = self._reader.next()
+        if outcome is None:
+            return
+        if isinstance(outcome, Leased) and mask & GONE:
+            outcome = Failed(DialResult.BROKEN)  # closed with its 101: no caller byte may go there
+        if isinstance(outcome, Failed):
+            self._fail(outcome)
+            return
+        self._stop_timers()
+        self._done(self, outcome)
+
+    def _fail(self, outcome: Failed) -> None:
+        self.abandon()
+        self._done(self, outcome)
+
+    def _stop_timers(self) -> None:
+        desk = self._desk
+        desk.connect.stop(self)
+        desk.answer.stop(self)
+        desk.prepare.stop(self)

@@ -1,0 +1,74 @@
+"""/leases as JSON: one's own leases, their ends, renewing and ending them. Taking one is ``named``'s."""
+
+from typing import Any
+
+import msgspec
+from farmwire.reasons import End, Refusal
+
+from farmproxy.door import answers
+from farmproxy.door.door import Door
+from farmproxy.door.refusals import Refused
+from farmproxy.door.routes import Does, Intent
+from farmproxy.door.wishes import OWN_KEYS, judge
+from farmproxy.leases import Ended, Lease, shown
+
+_BODY_KEYS = OWN_KEYS - {"token"}
+
+
+class LeasesApi:
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def answer(self, intent: Intent, body: bytes, *, close: bool) -> bytes:
+        """The whole answer; Refused for what is not, or is another's."""
+        if intent.does is Does.SHOW_ALL:
+            owner = self._door.owner(intent)
+            label = intent.given.get("label")
+            leases = [shown(lease.id, lease) for lease in self._door.book.of(owner, label)]
+            return answers.ok({"leases": leases}, close=close)
+        lease = self._find(intent)
+        if intent.does is Does.END:
+            if isinstance(lease, Lease):
+                self._door.driver.parties[lease.id].close(End.DELETED)
+            return answers.nothing(close=close)
+        if intent.does is Does.RENEW:
+            self._renew(intent, lease, self.wishes(body))
+        return answers.ok(shown(intent.id, lease), close=close)
+
+    def wishes(self, body: bytes) -> dict[str, str]:
+        """The own keys of a JSON body, as text like the query's; Refused (400) for anything else."""
+        if not body.strip():
+            return {}
+        try:
+            told: Any = msgspec.json.decode(body)
+        except msgspec.MsgspecError as error:
+            raise Refused(Refusal.BAD_REQUEST, "the body is no JSON") from error
+        if not isinstance(told, dict):
+            raise Refused(Refusal.BAD_REQUEST, "the body is no JSON object")
+        unknown = sorted(str(key)[:20] for key in told if key not in _BODY_KEYS)
+        if unknown:
+            allowed = ", ".join(sorted(_BODY_KEYS))
+            raise Refused(Refusal.BAD_REQUEST, f"unknown key {unknown[0]!r}; there are: {allowed}")
+        return {key: _as_text(key, value) for key, value in told.items() if value is not None}
+
+    def _find(self, intent: Intent) -> Lease | Ended:
+        door = self._door
+        owner = None if intent.key else door.owner(intent)
+        found = door.book.find(intent.id, owner, intent.key)
+        if found is None:
+            raise Refused(Refusal.NOT_FOUND, "no such lease")
+        return found
+
+    def _renew(self, intent: Intent, lease: Lease | Ended, told: dict[str, str]) -> None:
+        if not isinstance(lease, Lease):
+            raise Refused(Refusal.NOT_FOUND, f"the lease has ended: {lease.end}")
+        wanted = judge({**intent.given, **told}, self._door.rules)
+        self._door.driver.renew(lease, wanted.max_s)
+
+
+def _as_text(key: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:.9f}".rstrip("0").rstrip(".") if value >= 0 else str(value)
+    raise Refused(Refusal.BAD_REQUEST, f"{key} is neither text nor a number")

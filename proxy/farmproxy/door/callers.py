@@ -1,0 +1,160 @@
+"""A caller with a session of its own: a WebSocket or a render job, from its head to the end of its connection.
+
+While it waits its socket is watched: FIN or RST frees its place at once, early bytes are kept up to a bound. Beyond the
+bound nothing is read, and the kernel still reports FIN (EPOLLRDHUP) unless its own buffer is full, too: then the caller's
+hold limit ends the wait.
+"""
+
+import socket
+
+from farmwire.reasons import End, Refusal
+
+from farmproxy.dials import Dialling
+from farmproxy.door import answers
+from farmproxy.door.door import EARLY_LIMIT, Door
+from farmproxy.door.heads import Head, for_pod
+from farmproxy.door.routes import BODY_LIMIT
+from farmproxy.leases import Lease
+from farmproxy.poller import BROKEN, GONE, READ
+from farmproxy.relay import Tunnel
+from farmproxy.sockets import authority
+
+_NOT_FOR_PODS = frozenset({b"host", b"origin", b"authorization", b"expect"})
+_OVERHEAD = 2048  # bytes of Python objects a caller costs while it waits
+_UNANSWERED = {
+    End.MAX: (Refusal.LEASE_MAX, "the lease reached its longest time before the answer began"),
+    End.IDLE: (Refusal.LEASE_MAX, "the lease reached its idle limit before the answer began"),
+    End.DRAINED: (Refusal.DRAINING, "the proxy's drain limit came before the answer began"),
+    End.DELETED: (Refusal.POD_LOST, "the lease was deleted before the answer began"),
+}
+_LOST = (Refusal.POD_LOST, "the pod was lost before the answer began")
+
+
+def head_for_pod(head: Head, target: bytes, address: str, port: int) -> bytes:
+    """The caller's head as its pod gets it."""
+    return for_pod(head, target, authority(address, port).encode(), drop=_NOT_FOR_PODS)
+
+
+def refusal_for(end: End) -> tuple[Refusal, str]:
+    """What a caller is told that has not got a byte of its answer."""
+    return _UNANSWERED.get(end, _LOST)
+
+
+class SessionCaller:
+    """Implements ``driver.Party``."""
+
+    __slots__ = (
+        "_door",
+        "_early",
+        "_early_limit",
+        "_expects",
+        "_head",
+        "_sent",
+        "_target",
+        "_tunnel",
+        "lease",
+        "sock",
+    )
+
+    def __init__(
+        self, door: Door, lease: Lease, sock: socket.socket, head: Head, target: bytes, early: bytearray
+    ) -> None:
+        self._door = door
+        self._head = head
+        self._target = target
+        self._early = early  # what came after the head
+        self._expects = (head.value(b"expect") or b"").lower() == b"100-continue"
+        self._sent = 0
+        self._tunnel: Tunnel | None = None
+        self.lease = lease
+        self.sock = sock
+        body = BODY_LIMIT if head.chunked else head.content_length
+        self._early_limit = body + EARLY_LIMIT
+
+    def arrive(self, hold_s: float) -> None:
+        poller = self._door.poller
+        poller.hand_over(self.sock, self._on_waiting)
+        poller.change(self.sock, READ)
+        head = self._head
+        cost = _OVERHEAD + (BODY_LIMIT if head.chunked else head.content_length)
+        self._door.driver.arrive(self, hold_s, cost)
+
+    # --- as the driver's party
+
+    def take(self, pod: Dialling) -> bool:
+        data = head_for_pod(self._head, self._target, pod.address, pod.port) + self._early
+        try:
+            sent = pod.sock.send(data)
+        except OSError:
+            return False
+        self._tunnel = Tunnel(self._door.relays, self.sock, pod.sock, self._ended)
+        self._early = bytearray(data[sent:])
+        self._sent = sent
+        return True
+
+    def begin(self) -> None:
+        tunnel = self._tunnel
+        assert tunnel is not None
+        if tunnel.over:
+            return
+        if self._expects:
+            self._say_continue()
+        left, self._early = bytes(self._early), bytearray()
+        tunnel.start(self._sent, left)
+
+    def refuse(self, reason: Refusal, detail: str) -> None:
+        self._door.refuse(self.sock, reason, detail)
+
+    def pass_on(self, status: int, body: bytes) -> None:
+        self._door.metrics.refusals[Refusal.CALLER].inc()
+        self._door.log.info("caller-refused", reason=Refusal.CALLER)
+        self._door.farewells.say(self.sock, answers.passed_on(status, body))
+
+    def close(self, end: End) -> None:
+        assert self._tunnel is not None
+        self._tunnel.close(end)
+
+    # ---
+
+    def _on_waiting(self, mask: int) -> None:
+        if mask & READ and len(self._early) < self._early_limit:
+            try:
+                data = self.sock.recv(self._early_limit - len(self._early))
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if data:
+                self._keep(data)
+                return
+        elif not mask & (GONE | BROKEN):
+            return
+        self._door.poller.close(self.sock)
+        self._door.driver.leave(self)
+
+    def _keep(self, data: bytes) -> None:
+        self._early += data
+        if len(self._early) < self._early_limit:
+            return
+        if self._head.chunked:
+            self._door.driver.leave(self)
+            self._door.refuse(
+                self.sock, Refusal.BODY_TOO_LARGE, f"the body is longer than {BODY_LIMIT} bytes"
+            )
+        else:
+            self._door.poller.change(self.sock, GONE)
+
+    def _say_continue(self) -> None:
+        try:
+            self.sock.send(answers.CONTINUE)
+        except OSError:
+            return  # the relay sees the same at once
+
+    def _ended(self, end: End, kept: bool) -> None:
+        tunnel, lease = self._tunnel, self.lease
+        assert tunnel is not None
+        lease.bytes_up, lease.bytes_down = tunnel.bytes_up, tunnel.bytes_down
+        lease.by_pod = tunnel.by_pod
+        self._door.driver.session_ended(self, end)
+        if kept:
+            self._door.refuse(self.sock, *refusal_for(end))

@@ -1,0 +1,199 @@
+"""A caller's TCP connection while it has no lease: heads in, the door's own answers out, kept alive between them.
+
+The first request that takes a lease owns the connection: from then on it belongs to that lease's caller.
+"""
+
+import socket
+
+from farmwire.reasons import Refusal
+
+from farmproxy.door import answers, heads
+from farmproxy.door.api import LeasesApi
+from farmproxy.door.callers import SessionCaller
+from farmproxy.door.door import Door
+from farmproxy.door.heads import Head
+from farmproxy.door.joins import Join
+from farmproxy.door.named import NamedCaller
+from farmproxy.door.refusals import Refused
+from farmproxy.door.routes import LEASING, Does, Intent
+from farmproxy.door.wishes import judge
+from farmproxy.ids import new_id_and_key
+from farmproxy.leases import Kind, Lease
+from farmproxy.poller import READ
+
+_CHUNK = 16 * 1024
+_KINDS = {Does.SOCKET: Kind.SOCKET, Does.RENDER: Kind.RENDER, Does.NAME: Kind.NAMED}
+
+
+class Connection:
+    """Watched by the poller from the start; the head's time runs from the accept, and again after each answer."""
+
+    __slots__ = ("_api", "_buffer", "_close", "_door", "_seen", "_served", "peer", "sock")
+
+    def __init__(self, door: Door, api: LeasesApi, sock: socket.socket, peer: str) -> None:
+        self._door = door
+        self._api = api
+        self._buffer = bytearray()
+        self._close = False
+        self._served = False  # answered once at least
+        self._seen: tuple[Head, Intent, str, bool] | None = None  # a head whose body is still awaited
+        self.sock = sock
+        self.peer = peer
+
+    def head_timed_out(self) -> None:
+        """No whole request in time. A connection that was only kept open is closed without a word."""
+        if self._seen is None and not self._buffer and self._served:
+            self._door.poller.close(self.sock)
+            return
+        what = "body" if self._seen is not None else "head"
+        limit = f"{self._door.settings.head_timeout_s:g}"
+        self._refuse(Refusal.HEAD_TIMEOUT, f"the request's {what} did not come within {limit} s")
+
+    def answered(self, answer: bytes) -> None:
+        """Answer at last (POST /leases), and go on with the next request."""
+        self._door.poller.hand_over(self.sock, self.on_ready)
+        self._door.poller.change(self.sock, READ)
+        if self._send(answer, last=self._close):
+            self._read_heads()
+
+    def on_ready(self, _mask: int) -> None:
+        try:
+            data = self.sock.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._gone()
+            return
+        self._buffer += data
+        self._read_heads()
+
+    def _read_heads(self) -> None:
+        """Serve what has come; several requests at once are served in their order."""
+        buffer = self._buffer
+        while True:
+            if self._seen is None:
+                while buffer.startswith(b"\r\n"):  # RFC 9112, 2.2: an empty line before a request is ignored
+                    del buffer[:2]
+                if not buffer or not self._read_head():
+                    return
+            if not self._serve():
+                return
+
+    def _read_head(self) -> bool:
+        """Whether a whole head was read and accepted."""
+        buffer = self._buffer
+        bare = buffer.startswith(b"HEAD ")
+        try:
+            end = heads.end_of(buffer)
+            if end < 0:
+                heads.check_part(buffer)
+                return False
+            head = heads.parse(bytes(buffer[:end]))
+            intent, host, secure = self._door.judge(head, self.peer)
+        except Refused as refused:
+            self._refuse(refused.reason, refused.detail, bare=bare)
+            return False
+        del buffer[:end]
+        self._close = head.old or head.has_token(b"connection", b"close")
+        self._seen = (head, intent, host, secure)
+        if intent.does in {Does.NAME, Does.RENEW} and head.value(b"expect") is not None:
+            self._send(answers.CONTINUE)
+        return True
+
+    def _serve(self) -> bool:
+        """Act on the head. Whether the connection is still this object's, and free for the next request."""
+        assert self._seen is not None
+        head, intent, host, secure = self._seen
+        does = intent.does
+        body = b""
+        if does in {Does.NAME, Does.RENEW}:
+            if len(self._buffer) < head.content_length:
+                return False
+            body = bytes(self._buffer[: head.content_length])
+            del self._buffer[: head.content_length]
+        self._seen = None
+        try:
+            if does in LEASING:
+                self._lease(head, intent, host, body, secure=secure)
+                return False
+            if does is Does.JOIN:
+                self._join(head, intent)
+                return False
+            answer = self._answer(head, intent, host, body, secure=secure)
+        except Refused as refused:
+            self._refuse(refused.reason, refused.detail, bare=head.method == b"HEAD")
+            return False
+        return self._send(answer, last=self._close)
+
+    def _answer(self, head: Head, intent: Intent, host: str, body: bytes, *, secure: bool) -> bytes:
+        door, bare = self._door, head.method == b"HEAD"
+        if intent.does not in {Does.VERSION, Does.LIST}:
+            return self._api.answer(intent, body, close=self._close)
+        door.owner(intent)
+        pool = judge({**intent.given}, door.rules).pool
+        if intent.does is Does.LIST:
+            return answers.ok([], close=self._close, bare=bare)
+        learnt = door.versions.of(pool)
+        return answers.ok(
+            answers.version(learnt, host, head.query, secure=secure), close=self._close, bare=bare
+        )
+
+    def _lease(self, head: Head, intent: Intent, host: str, body: bytes, *, secure: bool) -> None:
+        door = self._door
+        owner = door.owner(intent)
+        if intent.does is Does.NAME:
+            intent.given = {**intent.given, **self._api.wishes(body)}
+        wishes = judge(intent.given, door.rules)
+        door.check_room(intent)
+        door.heads.stop(self)
+        id_, key = new_id_and_key()
+        lease = Lease(
+            id_,
+            key,
+            _KINDS[intent.does],
+            owner=owner,
+            pool=wishes.pool,
+            label=wishes.label,
+            max_s=wishes.max_s,
+            now=door.clock(),
+        )
+        lease.public_base = door.public_base(lease, host, secure=secure)
+        if intent.does is Does.NAME:
+            NamedCaller(door, lease, self, host, secure=secure).arrive(wishes.hold_s, len(body))
+        else:
+            SessionCaller(door, lease, self.sock, head, intent.target, self._buffer).arrive(wishes.hold_s)
+
+    def _join(self, head: Head, intent: Intent) -> None:
+        lease = self._door.book.find(intent.id, None, intent.key)
+        if not isinstance(lease, Lease):
+            raise Refused(Refusal.NOT_FOUND, "no such lease")
+        self._door.check_room(intent)
+        self._door.heads.stop(self)
+        Join(self._door, lease, self.sock, head, intent.target, self._buffer).start()
+
+    def _send(self, data: bytes, *, last: bool = False) -> bool:
+        """Write an answer; whether the connection goes on."""
+        try:
+            sent = self.sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._gone()
+            return False
+        if last or sent < len(data):  # who asks without reading gets no further answer
+            self._door.heads.stop(self)
+            self._door.farewells.say(self.sock, data[sent:])
+            return False
+        self._door.heads.start(self)
+        self._served = True
+        return True
+
+    def _refuse(self, reason: Refusal, detail: str, *, bare: bool = False) -> None:
+        self._door.heads.stop(self)
+        self._door.refuse(self.sock, reason, detail, bare=bare)
+
+    def _gone(self) -> None:
+        self._door.heads.stop(self)
+        self._door.poller.close(self.sock)

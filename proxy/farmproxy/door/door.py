@@ -1,0 +1,133 @@
+"""What every caller's connection shares: the rules, who a caller is, and how it is refused."""
+
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from farmwire.reasons import Refusal
+from structlog.typing import FilteringBoundLogger
+
+from farmproxy.dials import DialDesk
+from farmproxy.door import answers, origins
+from farmproxy.door.heads import Head
+from farmproxy.door.refusals import Refused
+from farmproxy.door.routes import Does, Intent, route
+from farmproxy.door.wishes import Rules
+from farmproxy.driver import Driver
+from farmproxy.farewells import Farewells
+from farmproxy.leases import Lease, LeaseBook
+from farmproxy.metrics import Metrics
+from farmproxy.poller import Poller
+from farmproxy.relay import RelayDesk
+from farmproxy.settings import Settings
+from farmproxy.timeouts import Timeouts
+from farmproxy.tokens import Tokens
+from farmproxy.versions import Versions
+
+if TYPE_CHECKING:
+    from farmproxy.door.connections import Connection
+    from farmproxy.door.named import NamedCaller
+
+EARLY_LIMIT = 64 * 1024  # bytes a caller may send ahead of its session; more stays in the kernel
+
+
+class Door:
+    """One a process. ``local`` is the door's own address, for callers that name no host."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        poller: Poller,
+        driver: Driver,
+        dials: DialDesk,
+        relays: RelayDesk,
+        farewells: Farewells,
+        book: LeaseBook,
+        tokens: Tokens,
+        metrics: Metrics,
+        versions: Versions,
+        log: FilteringBoundLogger,
+        clock: Callable[[], float],
+        room: Callable[[], int],
+    ) -> None:
+        """``room``: descriptors that may still be taken."""
+        self.settings = settings
+        self.poller = poller
+        self.driver = driver
+        self.dials = dials
+        self.relays = relays
+        self.farewells = farewells
+        self.book = book
+        self.tokens = tokens
+        self.metrics = metrics
+        self.versions = versions
+        self.log = log
+        self.clock = clock
+        self.room = room
+        self.local = str(settings.door)
+        self.rules = Rules(
+            tuple(settings.pools),
+            settings.hold_default_s,
+            settings.hold_ceiling_s,
+            settings.lease_default_s,
+            settings.lease_ceiling_s,
+        )
+        self.origin_rules = origins.OriginRules(settings.origins, settings.hosts, settings.trusted_proxies)
+        self.heads: Timeouts[Connection] = Timeouts(settings.head_timeout_s, clock)
+        self.first_use: Timeouts[NamedCaller] = Timeouts(settings.first_use_s, clock)
+        self.rejoin: Timeouts[NamedCaller] = Timeouts(settings.rejoin_s, clock)
+        self.named: dict[str, NamedCaller] = {}  # running leases of POST /leases, by id
+
+    def judge(self, head: Head, peer: str) -> tuple[Intent, str, bool]:
+        """What the head asks for, the host it was asked under, and whether over TLS; or Refused.
+
+        Origin and Host come first: a foreign web page learns nothing, not even whether a token would do.
+        """
+        host, secure = origins.seen_as(head, peer, self.local, self.origin_rules)
+        origins.check(head, host, self.origin_rules, token_required=self.tokens.required)
+        return route(head), host, secure
+
+    def owner(self, intent: Intent) -> str:
+        """The name that the token stands for, "" where none is asked; Refused (401) for any other."""
+        if not self.tokens.required:
+            return ""
+        name = self.tokens.check(intent.token)
+        if name is None:
+            raise Refused(
+                Refusal.UNAUTHORIZED, "a token is needed: token=... in the query or Authorization: Bearer"
+            )
+        return name
+
+    def check_room(self, intent: Intent) -> None:
+        if self.room() < (2 if intent.does is not Does.JOIN else 1):
+            raise Refused(Refusal.DESCRIPTORS, "the proxy has no descriptor left for one more session")
+
+    def refuse(self, sock: socket.socket, reason: Refusal, detail: str, *, bare: bool = False) -> None:
+        """Answer and close; counted and logged, without anything that the caller sent."""
+        self.metrics.refusals[reason].inc()
+        self.log.info("caller-refused", reason=reason)
+        self.farewells.say(sock, answers.refusal(reason, detail, bare=bare))
+
+    def joined(self, lease: Lease) -> None:
+        """A connection was added to the lease."""
+        named = self.named.get(lease.id)
+        if named is not None:
+            named.joined()
+
+    def parted(self, lease: Lease) -> None:
+        """An added connection of the lease closed."""
+        named = self.named.get(lease.id)
+        if named is not None:
+            named.parted()
+
+    def public_base(self, lease: Lease, host: str, *, secure: bool) -> str:
+        return f"{'wss' if secure else 'ws'}://{host}/leases/{lease.id}.{lease.key}"
+
+    def sweep(self) -> None:
+        for connection in self.heads.expired():
+            connection.head_timed_out()
+        for named in self.first_use.expired():
+            named.unused()
+        for named in self.rejoin.expired():
+            named.left_alone()

@@ -1,0 +1,138 @@
+"""One more connection of a running lease: dialled to the lease's own pod, then relayed like any session.
+
+A join has no say over the lease: its end, however it comes, ends this connection only.
+"""
+
+import socket
+
+from farmwire.reasons import DialResult, End, Refusal
+
+from farmproxy.dials import Dialling, Exhausted
+from farmproxy.door import answers
+from farmproxy.door.callers import head_for_pod, refusal_for
+from farmproxy.door.door import EARLY_LIMIT, Door
+from farmproxy.door.heads import Head
+from farmproxy.handshakes import NOT_RUNNING, AnswerReader, Failed, Leased, join_request
+from farmproxy.leases import Lease
+from farmproxy.poller import BROKEN, GONE, READ
+from farmproxy.relay import Tunnel
+from farmproxy.sockets import authority
+
+
+class Join:
+    __slots__ = ("_dialling", "_door", "_early", "_head", "_target", "_tunnel", "lease", "sock")
+
+    def __init__(
+        self, door: Door, lease: Lease, sock: socket.socket, head: Head, target: bytes, early: bytearray
+    ) -> None:
+        self._door = door
+        self._head = head
+        self._target = target
+        self._early = early
+        self._dialling: Dialling | None = None
+        self._tunnel: Tunnel | None = None
+        self.lease = lease
+        self.sock = sock
+
+    def start(self) -> None:
+        door, lease = self._door, self.lease
+        door.poller.hand_over(self.sock, self._on_waiting)
+        request = join_request(
+            authority(lease.address, lease.port),
+            lease.id,
+            key=door.tokens.agent_key,
+            public_base=lease.public_base,
+        )
+        uid = None if ":" in lease.pod_key else lease.pod_key
+        reader = AnswerReader(lease.id, uid, join=True)
+        dialling = Dialling(door.dials, lease.address, lease.port, request, reader, self._dialled)
+        try:
+            dialling.start()
+        except Exhausted:
+            door.refuse(self.sock, Refusal.DESCRIPTORS, "the proxy has no descriptor left")
+            return
+        self._dialling = dialling
+        if lease.joins is None:
+            lease.joins = set()
+        lease.joins.add(self)
+        door.joined(lease)
+
+    def close(self, end: End) -> None:
+        """The lease is over."""
+        if self._tunnel is not None:
+            self._tunnel.close(end)
+        elif self._dialling is not None:
+            self._dialling.abandon()
+            self._left()
+            self._door.refuse(self.sock, Refusal.NOT_FOUND, "the lease has ended")
+
+    def _dialled(self, dialling: Dialling, outcome: Leased | Failed) -> None:
+        self._dialling = None
+        if isinstance(outcome, Leased):
+            self._begin(dialling)
+            return
+        self._left()
+        if outcome.status == NOT_RUNNING:
+            self._door.refuse(self.sock, Refusal.NOT_FOUND, "no such lease")
+        elif outcome.result is DialResult.CALLER:
+            self._door.metrics.refusals[Refusal.CALLER].inc()
+            self._door.farewells.say(self.sock, answers.passed_on(outcome.status, outcome.body))
+        else:
+            self._door.refuse(
+                self.sock, Refusal.POD_LOST, f"the lease's pod cannot be joined: {outcome.result}"
+            )
+
+    def _begin(self, dialling: Dialling) -> None:
+        data = head_for_pod(self._head, self._target, dialling.address, dialling.port) + self._early
+        self._tunnel = Tunnel(self._door.relays, self.sock, dialling.sock, self._ended)
+        try:
+            sent = dialling.sock.send(data)
+        except OSError:
+            self._tunnel.close(End.POD_LOST)
+            return
+        if self._head.value(b"expect") is not None:
+            self._say_continue()
+        self._early = bytearray()
+        self._tunnel.start(sent, bytes(data[sent:]))
+
+    def _say_continue(self) -> None:
+        try:
+            self.sock.send(answers.CONTINUE)
+        except OSError:
+            return  # the relay sees the same at once
+
+    def _on_waiting(self, mask: int) -> None:
+        if mask & READ and len(self._early) < EARLY_LIMIT:
+            try:
+                data = self.sock.recv(EARLY_LIMIT - len(self._early))
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if data:
+                self._early += data
+                if len(self._early) >= EARLY_LIMIT:
+                    self._door.poller.change(self.sock, GONE)
+                return
+        elif not mask & (GONE | BROKEN):
+            return
+        if self._dialling is not None:
+            self._dialling.abandon()
+            self._dialling = None
+        self._door.poller.close(self.sock)
+        self._left()
+
+    def _ended(self, end: End, kept: bool) -> None:
+        tunnel = self._tunnel
+        assert tunnel is not None
+        self.lease.bytes_up += tunnel.bytes_up
+        self.lease.bytes_down += tunnel.bytes_down
+        self._left()
+        if kept:
+            self._door.refuse(self.sock, *refusal_for(end))
+
+    def _left(self) -> None:
+        joins = self.lease.joins
+        if joins is not None and self in joins:
+            joins.discard(self)
+            self._door.parted(self.lease)

@@ -1,0 +1,133 @@
+"""The caller of POST /leases: it waits like any other, gets the lease's names, and goes its way.
+
+The proxy's own connection to the agent is the lease; it carries no byte, and nobody's socket but that one ends it.
+"""
+
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from farmwire import paths
+from farmwire.reasons import End, Refusal
+
+from farmproxy.dials import Dialling
+from farmproxy.door import answers
+from farmproxy.door.door import Door
+from farmproxy.leases import Lease, moment
+from farmproxy.poller import GONE
+
+if TYPE_CHECKING:
+    from farmproxy.door.connections import Connection
+
+_OVERHEAD = 2048
+
+
+class NamedCaller:
+    """Implements ``driver.Party``."""
+
+    __slots__ = ("_connection", "_door", "_host", "_pod", "_secure", "lease")
+
+    def __init__(
+        self, door: Door, lease: Lease, connection: "Connection", host: str, *, secure: bool
+    ) -> None:
+        self._door = door
+        self._connection = connection
+        self._host = host
+        self._secure = secure
+        self._pod: socket.socket | None = None
+        self.lease = lease
+
+    def arrive(self, hold_s: float, cost: int) -> None:
+        sock = self._connection.sock
+        self._door.poller.hand_over(sock, self._on_waiting)
+        # What a caller pipelines meanwhile stays in the kernel.
+        self._door.poller.change(sock, GONE)
+        self._door.driver.arrive(self, hold_s, cost + _OVERHEAD)
+
+    # --- as the driver's party
+
+    def take(self, pod: Dialling) -> bool:
+        self._pod = pod.sock
+        self._door.poller.hand_over(pod.sock, self._on_pod)
+        return True
+
+    def begin(self) -> None:
+        door = self._door
+        if self._pod is None:
+            return
+        door.named[self.lease.id] = self
+        door.first_use.start(self)
+        self._connection.answered(answers.ok(self._told(), status=201))
+
+    def refuse(self, reason: Refusal, detail: str) -> None:
+        self._door.refuse(self._connection.sock, reason, detail)
+
+    def pass_on(self, status: int, body: bytes) -> None:
+        self._door.metrics.refusals[Refusal.CALLER].inc()
+        self._door.farewells.say(self._connection.sock, answers.passed_on(status, body))
+
+    def close(self, end: End) -> None:
+        pod, self._pod = self._pod, None
+        if pod is None:
+            return
+        door = self._door
+        door.named.pop(self.lease.id, None)
+        door.first_use.stop(self)
+        door.rejoin.stop(self)
+        door.poller.close(pod)
+        door.driver.session_ended(self, end)
+
+    # --- the lease's connections
+
+    def joined(self) -> None:
+        self._door.first_use.stop(self)
+        self._door.rejoin.stop(self)
+
+    def parted(self) -> None:
+        """A connection closed; after the last the rejoin limit runs."""
+        if not self.lease.joins and self._pod is not None:
+            self._door.rejoin.start(self)
+
+    def unused(self) -> None:
+        self.close(End.FIRST_USE)
+
+    def left_alone(self) -> None:
+        self.close(End.REJOIN)
+
+    # ---
+
+    def _told(self) -> dict[str, object]:
+        lease = self.lease
+        base = f"{self._host}{paths.LEASES}/{lease.id}.{lease.key}"
+        tls = "s" if self._secure else ""
+        return {
+            "id": lease.id,
+            "pod": lease.pod,
+            "label": lease.label,
+            "expires_at": moment(lease.expires_wall),
+            "connect_by": moment(time.time() + self._door.settings.first_use_s),
+            "urls": {
+                "http": f"http{tls}://{base}",
+                "browser_ws": f"ws{tls}://{base}{paths.BROWSER_PREFIX}",
+            },
+        }
+
+    def _on_waiting(self, _mask: int) -> None:
+        self._door.poller.close(self._connection.sock)
+        self._door.driver.leave(self)
+
+    def _on_pod(self, _mask: int) -> None:
+        """The agent closed the lease's connection, or says something on it that means nothing."""
+        pod = self._pod
+        if pod is None:
+            return
+        try:
+            if pod.recv(4096):
+                return
+            end = End.DONE
+        except BlockingIOError:
+            return
+        except OSError:
+            end = End.POD_LOST
+        self.lease.by_pod = True
+        self.close(end)

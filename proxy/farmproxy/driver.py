@@ -1,0 +1,235 @@
+"""The core's only caller: turns what happens on sockets into events, and commands into work on sockets.
+
+Events are handled one after another, each with its commands, in the order they came; nothing here waits.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from farmwire.reasons import FAULTS, DialResult, End, Refusal
+from structlog.typing import FilteringBoundLogger
+
+from farmproxy.clocks import Alarm
+from farmproxy.core import commands as cmd
+from farmproxy.core import events as ev
+from farmproxy.core.errors import IllegalEvent
+from farmproxy.core.farm import Farm
+from farmproxy.dials import DialDesk, Dialling, Exhausted
+from farmproxy.endings import Endings
+from farmproxy.handshakes import AnswerReader, Failed, Leased, lease_request
+from farmproxy.leases import Lease, LeaseBook
+from farmproxy.metrics import Metrics
+from farmproxy.questions import Questions
+from farmproxy.sockets import authority
+
+
+class Party(Protocol):
+    """A caller with its lease-to-be, from arrival to the session's end."""
+
+    lease: Lease
+
+    def take(self, pod: Dialling) -> bool:
+        """The pod's connection is leased: write the first bytes. False: it is broken, the session did not begin."""
+
+    def begin(self) -> None:
+        """The session runs; called once after ``take``, unless it was closed meanwhile."""
+
+    def refuse(self, reason: Refusal, detail: str) -> None:
+        """Answer the caller and end its request."""
+
+    def pass_on(self, status: int, body: bytes) -> None:
+        """Answer with the agent's own words."""
+
+    def close(self, end: End) -> None:
+        """End the session and report ``session_ended``."""
+
+
+class Driver:
+    """``parties``: callers by id, from arrival until their session has ended or they were refused."""
+
+    def __init__(
+        self,
+        farm: Farm,
+        *,
+        dials: DialDesk,
+        questions: Questions,
+        book: LeaseBook,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+        clock: Callable[[], float],
+        agent_key: Callable[[], str | None],
+    ) -> None:
+        self.farm = farm
+        self.parties: dict[str, Party] = {}
+        self.dialling: dict[str, Dialling] = {}
+        self._desk = dials
+        self._questions = questions
+        self._book = book
+        self._metrics = metrics
+        self._log = log
+        self._clock = clock
+        self._agent_key = agent_key
+        self._events: deque[ev.Event] = deque()
+        self._running = False
+        self._alarm: Alarm | None = None
+        self.endings = Endings(book, metrics, log)
+        questions.tell = self.tell
+        questions.endings = self.endings
+        self._do: dict[type[cmd.Command], Callable[..., None]] = {
+            cmd.Dial: self._dial,
+            cmd.AbandonDial: self._abandon,
+            cmd.Refuse: self._refuse,
+            cmd.CloseSession: self._close_session,
+            cmd.AskAgent: questions.ask,
+            cmd.StopAsking: questions.stop,
+            cmd.WakeAt: self._wake_at,
+        }
+
+    def start(self, alarm: Alarm) -> None:
+        self._alarm = alarm
+
+    def tell(self, event: ev.Event) -> None:
+        """Let the core know; its commands are carried out before this returns, unless it runs inside one."""
+        self._events.append(event)
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._events:
+                self._handle(self._events.popleft())
+        finally:
+            self._running = False
+
+    def arrive(self, party: Party, hold_s: float, cost: int) -> None:
+        lease = party.lease
+        self.parties[lease.id] = party
+        self.tell(ev.CallerArrived(lease.id, lease.pool, hold_s, lease.max_s, lease.label, cost))
+
+    def leave(self, party: Party) -> None:
+        """The caller is gone before its session began."""
+        if self.parties.pop(party.lease.id, None) is not None:
+            self.tell(ev.CallerLeft(party.lease.id))
+
+    def session_ended(self, party: Party, end: End) -> None:
+        """The lease's connection to its pod is closed."""
+        lease = party.lease
+        if self.parties.pop(lease.id, None) is None:
+            return
+        self._book.ended(lease, end)
+        for join in list(lease.joins or ()):
+            join.close(end)
+        self.endings.begin(lease)
+        self.tell(ev.SessionEnded(lease.id, end))
+
+    def renew(self, lease: Lease, max_s: float) -> None:
+        lease.expire_in(max_s)
+        self.tell(ev.LeaseRenewed(lease.id, max_s))
+
+    def end_all(self, end: End) -> None:
+        """Close every session; the held are refused."""
+        for id_, party in list(self.parties.items()):
+            if id_ in self._book.live:
+                party.close(end)
+            else:
+                self.leave(party)
+                party.refuse(Refusal.DRAINING, "the proxy is shutting down")
+
+    def wake(self) -> None:
+        self.tell(ev.TimePassed())
+
+    def _handle(self, event: ev.Event) -> None:
+        try:
+            commands = self.farm.handle(event, self._clock())
+        except IllegalEvent as error:
+            # The core has changed nothing; a bug here must not end the sessions that are well.
+            self._log.error("illegal-event", detail=str(error))
+            return
+        for command in commands:
+            self._do[type(command)](command)
+        if type(event) is ev.SessionEnded:
+            self.endings.unless_asked(event.id)
+
+    # --- commands
+
+    def _dial(self, command: cmd.Dial) -> None:
+        party = self.parties[command.id]
+        lease = party.lease
+        lease.pod, lease.pod_key = command.pod_name, command.pod
+        lease.address, lease.port, lease.dials = command.address, command.port, command.dials
+        request = lease_request(
+            authority(command.address, command.port),
+            lease.id,
+            key=self._agent_key(),
+            max_s=max(1, round(lease.max_s)),
+            waited_ms=int(command.waited_s * 1000),
+            dials=command.dials,
+            public_base=lease.public_base,
+        )
+        # An endpoint without targetRef is keyed by its address: there is no UID to compare.
+        uid = None if ":" in command.pod else command.pod
+        dialling = Dialling(
+            self._desk,
+            command.address,
+            command.port,
+            request,
+            AnswerReader(lease.id, uid),
+            partial(self._dialled, command),
+        )
+        try:
+            dialling.start()
+        except Exhausted:
+            self._metrics.dials[DialResult.ABANDONED].inc()
+            del self.parties[command.id]
+            self.tell(ev.DialFailed(command.id, DialResult.ABANDONED))
+            party.refuse(Refusal.DESCRIPTORS, "the proxy has no descriptor left")
+            return
+        self.dialling[command.id] = dialling
+
+    def _dialled(self, command: cmd.Dial, dialling: Dialling, outcome: Leased | Failed) -> None:
+        del self.dialling[command.id]
+        party = self.parties[command.id]
+        if isinstance(outcome, Leased) and not party.take(dialling):
+            outcome = Failed(DialResult.BROKEN)
+            self._desk.poller.close(dialling.sock)
+        if isinstance(outcome, Failed):
+            self._dial_failed(command, party, outcome)
+            return
+        metrics, now = self._metrics, self._clock()
+        metrics.dials[DialResult.LEASED].inc()
+        metrics.leases_granted.inc()
+        metrics.hold_seconds.observe(now - party.lease.arrived_at)
+        metrics.grant_seconds.observe(max(0.0, now - command.grantable_since))
+        self._book.begin(party.lease)
+        self.tell(ev.DialSucceeded(command.id))
+        if command.id in self.parties:
+            party.begin()
+
+    def _dial_failed(self, command: cmd.Dial, party: Party, failed: Failed) -> None:
+        self._metrics.dials[failed.result].inc()
+        if failed.result is DialResult.CALLER:
+            del self.parties[command.id]
+            self.tell(ev.DialFailed(command.id, failed.result))
+            party.pass_on(failed.status, failed.body)
+            return
+        self.tell(ev.DialFailed(command.id, failed.result, failed.busy))
+        if failed.result in FAULTS:
+            for_s = self.farm.set_aside_s(command.pool, command.pod, self._clock())
+            self._log.warning("set-aside", pod=command.pod_name, result=failed.result, for_s=round(for_s, 3))
+
+    def _abandon(self, command: cmd.AbandonDial) -> None:
+        self._metrics.dials[DialResult.ABANDONED].inc()
+        self.dialling.pop(command.id).abandon()
+
+    def _refuse(self, command: cmd.Refuse) -> None:
+        party = self.parties.pop(command.id, None)
+        if party is not None:
+            party.refuse(command.reason, command.detail)
+
+    def _close_session(self, command: cmd.CloseSession) -> None:
+        self.parties[command.id].close(command.end)
+
+    def _wake_at(self, command: cmd.WakeAt) -> None:
+        if self._alarm is not None:
+            self._alarm.set(command.at)

@@ -1,0 +1,158 @@
+"""The lease handshake as pure text and outcomes: what is asked of an agent, and what its answer means.
+
+Three classes of answer: the pod's state (409), the caller's own fault (4xx with scope "caller"), and faults.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+from farmwire import headers, paths
+from farmwire.reasons import SCOPE_CALLER, Busy, DialResult
+
+from farmproxy.agent_answers import BODY_LIMIT, AnswerHead, Garbage, read_head
+
+_BUSY = {str(busy): busy for busy in Busy}
+_UPGRADE = headers.UPGRADE_TOKEN.encode()
+_LEASE, _POD = headers.LEASE.lower().encode(), headers.POD.lower().encode()
+NOT_RUNNING = 404  # a join of a lease that this pod does not run
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """101 from the right pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """102: the agent is alive and not done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No lease. ``status`` and ``body`` are an answer that is the caller's (or a join's 404)."""
+
+    result: DialResult
+    busy: Busy | None = None
+    status: int = 0
+    body: bytes = b""
+
+
+Outcome = Leased | Preparing | Failed
+LEASED, PREPARING = Leased(), Preparing()
+
+
+class _Told(msgspec.Struct):
+    """The body of an agent's 4xx."""
+
+    reason: str = ""
+    scope: str = ""
+
+
+_decode_told = msgspec.json.Decoder(_Told).decode
+
+
+def lease_request(
+    host: str, lease: str, *, key: str | None, max_s: int, waited_ms: int, dials: int, public_base: str
+) -> bytes:
+    """GET /lease for a new lease."""
+    return (
+        f"GET {paths.LEASE} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\n"
+        f"Upgrade: {headers.UPGRADE_TOKEN}\r\n{headers.LEASE}: {lease}\r\n{_key_line(key)}"
+        f"{headers.LEASE_MAX_S}: {max_s}\r\n{headers.WAITED_MS}: {waited_ms}\r\n{headers.DIALS}: {dials}\r\n"
+        f"{headers.PUBLIC_BASE}: {public_base}\r\n\r\n"
+    ).encode("latin-1")
+
+
+def join_request(host: str, lease: str, *, key: str | None, public_base: str) -> bytes:
+    """GET /lease for one more connection of a running lease."""
+    return (
+        f"GET {paths.LEASE} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\n"
+        f"Upgrade: {headers.UPGRADE_TOKEN}\r\n{headers.JOIN}: {lease}\r\n{_key_line(key)}"
+        f"{headers.PUBLIC_BASE}: {public_base}\r\n\r\n"
+    ).encode("latin-1")
+
+
+class AnswerReader:
+    """Fed with what the agent sends, in any pieces; gives outcomes until one is final (not Preparing)."""
+
+    __slots__ = ("_buffer", "_join", "_lease", "_uid")
+
+    def __init__(self, lease: str, uid: str | None, *, join: bool = False) -> None:
+        """``uid`` None: the endpoint names no pod, so any pod there is the right one."""
+        self._buffer = bytearray()
+        self._lease = lease.encode()
+        self._uid = uid.encode() if uid is not None else None
+        self._join = join
+
+    def feed(self, data: bytes) -> Outcome | None:
+        """None: more is needed."""
+        self._buffer += data
+        return self.next()
+
+    def next(self) -> Outcome | None:
+        """The next outcome of what has come so far."""
+        try:
+            head = read_head(self._buffer)
+            return None if head is None else self._judge(head, whole=False)
+        except Garbage:
+            return Failed(DialResult.GARBAGE)
+
+    def closed(self) -> Failed:
+        """The agent closed: what its answer, whole or not, means."""
+        if not self._buffer:
+            return Failed(DialResult.REFUSED)
+        try:
+            head = read_head(self._buffer)
+            outcome = None if head is None else self._judge(head, whole=True)
+        except Garbage:
+            return Failed(DialResult.GARBAGE)
+        return outcome if isinstance(outcome, Failed) else Failed(DialResult.BROKEN)
+
+    def _judge(self, head: AnswerHead, *, whole: bool) -> Outcome | None:
+        if head.status == 102:
+            del self._buffer[: head.size]
+            return PREPARING
+        if head.status == 101:
+            return self._judge_101(head)
+        if not 400 <= head.status < 500 or len(self._buffer) > head.size + BODY_LIMIT:
+            return Failed(DialResult.GARBAGE)
+        return self._read_4xx(head, whole=whole)
+
+    def _read_4xx(self, head: AnswerHead, *, whole: bool) -> Outcome | None:
+        if head.body is None and not whole:
+            return None  # the body ends with the connection
+        length = len(self._buffer) - head.size if head.body is None else head.body
+        body = bytes(self._buffer[head.size : head.size + length])
+        if len(body) < length:
+            return Failed(DialResult.BROKEN) if whole else None
+        return self._judge_4xx(head.status, body)
+
+    def _judge_101(self, head: AnswerHead) -> Outcome:
+        fields = head.fields
+        if fields.get(b"upgrade", b"").lower() != _UPGRADE or len(self._buffer) > head.size:
+            return Failed(DialResult.GARBAGE)  # an agent does not speak before it is spoken to
+        if fields.get(_LEASE, self._lease if self._join else None) != self._lease:
+            return Failed(DialResult.GARBAGE)
+        pod = fields.get(_POD)
+        if pod is None:
+            return LEASED if self._join else Failed(DialResult.GARBAGE)
+        if self._uid is not None and pod.rpartition(b"/")[2] != self._uid:
+            return Failed(DialResult.WRONG_POD)
+        return LEASED
+
+    def _judge_4xx(self, status: int, body: bytes) -> Failed:
+        try:
+            told = _decode_told(body)
+        except msgspec.MsgspecError:
+            told = _Told()
+        if told.scope == SCOPE_CALLER:
+            return Failed(DialResult.CALLER, status=status, body=body)
+        if status == 409 and told.reason in _BUSY:
+            return Failed(DialResult.BUSY, busy=_BUSY[told.reason])
+        if self._join and status == NOT_RUNNING:
+            return Failed(DialResult.GARBAGE, status=status)
+        return Failed(DialResult.GARBAGE)
+
+
+def _key_line(key: str | None) -> str:
+    return f"{headers.KEY}: {key}\r\n" if key else ""

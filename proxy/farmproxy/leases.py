@@ -1,0 +1,178 @@
+"""Leases as callers may ask for them: running ones, and for five minutes how the others ended.
+
+A lease belongs to the name of the token that took it; to any other it does not exist. Its KEY stands for the token.
+The core decides who gets a lease; this book only remembers.
+"""
+
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any, Protocol
+
+from farmwire.reasons import End
+
+REMEMBERED_S = 300.0
+_REMEMBERED = 200_000  # at 330 bytes each; at most 66 MB, whatever the rate
+
+
+class Kind(Enum):
+    SOCKET = "socket"
+    RENDER = "render"
+    NAMED = "named"  # POST /leases: its callers' sockets are joins
+
+
+class Joined(Protocol):
+    """A connection that was added to a lease."""
+
+    def close(self, end: End) -> None: ...
+
+
+class Lease:
+    """One lease, from its caller's arrival on. Times: ``_at`` monotonic, ``_wall`` Unix seconds."""
+
+    __slots__ = (
+        "address",
+        "arrived_at",
+        "began_at",
+        "began_wall",
+        "by_pod",
+        "bytes_down",
+        "bytes_up",
+        "dials",
+        "end",
+        "ended_at",
+        "expires_wall",
+        "id",
+        "joins",
+        "key",
+        "kind",
+        "label",
+        "max_s",
+        "owner",
+        "pod",
+        "pod_key",
+        "pool",
+        "port",
+        "public_base",
+    )
+
+    def __init__(
+        self, id_: str, key: str, kind: Kind, *, owner: str, pool: str, label: str, max_s: float, now: float
+    ) -> None:
+        self.id = id_
+        self.key = key
+        self.kind = kind
+        self.owner = owner
+        self.pool = pool
+        self.label = label
+        self.max_s = max_s
+        self.arrived_at = now
+        self.began_at = self.began_wall = self.ended_at = self.expires_wall = 0.0
+        self.dials = self.bytes_up = self.bytes_down = self.port = 0
+        self.pod = self.pod_key = self.address = self.public_base = ""
+        self.joins: set[Joined] | None = None
+        self.end: End | None = None
+        self.by_pod = False
+
+    def expire_in(self, max_s: float) -> None:
+        self.expires_wall = time.time() + max_s
+
+
+class Ended:
+    """What is remembered of a lease that ended."""
+
+    __slots__ = ("at", "began_wall", "end", "ended_wall", "kind", "label", "owner", "pod", "pool")
+
+    def __init__(self, lease: Lease, end: End) -> None:
+        self.at = lease.ended_at
+        self.began_wall = lease.began_wall
+        self.ended_wall = time.time()
+        self.end = end
+        self.kind = lease.kind
+        self.label = lease.label
+        self.owner = lease.owner
+        self.pod = lease.pod
+        self.pool = lease.pool
+
+
+class LeaseBook:
+    """``live``: running leases by id."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.live: dict[str, Lease] = {}
+        self._ended: OrderedDict[str, Ended] = OrderedDict()
+
+    def begin(self, lease: Lease) -> None:
+        lease.began_at = self._clock()
+        lease.began_wall = time.time()
+        lease.expire_in(lease.max_s)
+        self.live[lease.id] = lease
+
+    def ended(self, lease: Lease, end: End) -> None:
+        """The lease is over; ``correct`` may still change the reason."""
+        self.live.pop(lease.id, None)
+        lease.end = end
+        lease.ended_at = self._clock()
+        if len(self._ended) >= _REMEMBERED:
+            self._ended.popitem(last=False)
+        self._ended[lease.id] = Ended(lease, end)
+
+    def correct(self, lease: Lease, end: End) -> None:
+        lease.end = end
+        kept = self._ended.get(lease.id)
+        if kept is not None:
+            kept.end = end
+
+    def find(self, id_: str, owner: str | None, key: str) -> Lease | Ended | None:
+        """The lease by its KEY, or by its owner's name; None when there is no such lease for this caller."""
+        lease = self.live.get(id_)
+        if key:
+            # A wrong key costs the same whether the lease exists or not.
+            right = hmac.compare_digest(key.encode(), (lease.key if lease else "-" * 32).encode())
+            return lease if right else None
+        found: Lease | Ended | None = lease or self._ended.get(id_)
+        return found if found is not None and found.owner == owner else None
+
+    def of(self, owner: str, label: str | None) -> Iterator[Lease]:
+        """The owner's running leases, oldest first; ``label`` None: all."""
+        for lease in self.live.values():
+            if lease.owner == owner and (label is None or lease.label == label):
+                yield lease
+
+    def sweep(self) -> None:
+        """Forget what ended long ago."""
+        latest = self._clock() - REMEMBERED_S
+        while self._ended:
+            id_, oldest = next(iter(self._ended.items()))
+            if oldest.at > latest:
+                return
+            del self._ended[id_]
+
+
+def shown(id_: str, lease: Lease | Ended) -> dict[str, Any]:
+    """A lease as GET /leases/ID says it: never its key."""
+    told: dict[str, Any] = {
+        "id": id_,
+        "state": "leased" if isinstance(lease, Lease) else "ended",
+        "kind": lease.kind.value,
+        "pool": lease.pool,
+        "pod": lease.pod,
+        "label": lease.label,
+        "began_at": moment(lease.began_wall),
+    }
+    if isinstance(lease, Lease):
+        told["expires_at"] = moment(lease.expires_wall)
+        told["connections"] = len(lease.joins or ()) + (lease.kind is not Kind.NAMED)
+    else:
+        told["ended_at"] = moment(lease.ended_wall)
+        told["end"] = lease.end
+    return told
+
+
+def moment(wall: float) -> str:
+    """RFC 3339 in UTC, milliseconds."""
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall))
+    return f"{whole}.{int(wall % 1 * 1000):03d}Z"

@@ -1,0 +1,109 @@
+"""Readiness of the data path's sockets: one epoll of its own, watched by the event loop as a single descriptor.
+
+The loop wakes once for a batch of ready sockets, whose handlers are plain calls: no task, future or handle a
+connection. A closed socket is really closed only after the batch, so a stale event never reaches a new socket that
+got the same number.
+"""
+
+import asyncio
+import select
+import socket
+from collections.abc import Callable
+
+READ = select.EPOLLIN | select.EPOLLRDHUP
+WRITE = select.EPOLLOUT
+GONE = select.EPOLLRDHUP  # the peer sent FIN
+BROKEN = select.EPOLLERR | select.EPOLLHUP  # always reported, asked for or not
+
+Handler = Callable[[int], None]
+
+_BATCH = 512  # events handled before the loop gets its turn
+
+
+class Poller:
+    """Level-triggered: what a handler leaves unread is reported again. ``on_bug`` gets what a handler raised: one
+    connection's fault never stops the others.
+    """
+
+    __slots__ = ("_epoll", "_graveyard", "_handlers", "_in_batch", "_loop", "_on_bug", "_socks")
+
+    def __init__(self, on_bug: Callable[[BaseException, Handler], None]) -> None:
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Handler] = {}
+        self._socks: dict[int, socket.socket] = {}
+        self._graveyard: list[socket.socket] = []
+        self._in_batch = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_bug = on_bug
+
+    @property
+    def open(self) -> int:
+        """Sockets watched now."""
+        return len(self._handlers)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        loop.add_reader(self._epoll.fileno(), self._run_batch)
+
+    def stop(self) -> None:
+        """Close every socket and watch nothing any more."""
+        for sock in list(self._socks.values()):
+            self.close(sock)
+        if self._loop is not None:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._loop = None
+        self._bury()
+        self._epoll.close()
+
+    def watch(self, sock: socket.socket, mask: int, handler: Handler) -> None:
+        fd = sock.fileno()
+        self._epoll.register(fd, mask)
+        self._handlers[fd] = handler
+        self._socks[fd] = sock
+
+    def change(self, sock: socket.socket, mask: int) -> None:
+        self._epoll.modify(sock.fileno(), mask)
+
+    def hand_over(self, sock: socket.socket, handler: Handler) -> None:
+        """Let another handler have the socket's events, the mask unchanged."""
+        self._handlers[sock.fileno()] = handler
+
+    def close(self, sock: socket.socket) -> None:
+        """Forget and close the socket; harmless for a closed one."""
+        fd = sock.fileno()
+        if fd < 0 or self._handlers.pop(fd, None) is None:
+            return
+        del self._socks[fd]
+        self._graveyard.append(sock)
+        if not self._in_batch:
+            self._bury()
+
+    def abort(self, sock: socket.socket) -> None:
+        """Close with RST, so that what was sent so far cannot pass for a whole answer."""
+        if sock.fileno() >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
+        self.close(sock)
+
+    def _run_batch(self) -> None:
+        handlers = self._handlers
+        self._in_batch = True
+        try:
+            for fd, mask in self._epoll.poll(0, _BATCH):
+                handler = handlers.get(fd)
+                if handler is None:
+                    continue
+                try:
+                    handler(mask)
+                except Exception as error:
+                    self._on_bug(error, handler)
+        finally:
+            self._in_batch = False
+            self._bury()
+
+    def _bury(self) -> None:
+        graveyard = self._graveyard
+        while graveyard:
+            graveyard.pop().close()
+
+
+_LINGER_NONE = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # struct linger {1, 0}: close() sends RST

@@ -1,0 +1,185 @@
+"""The proxy put together: core, driver, door, questions and their timers, and what the admin port sees of them."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from farmproxy.asks import Asker
+from farmproxy.clocks import Alarm
+from farmproxy.core.events import PodsChanged
+from farmproxy.core.farm import Farm
+from farmproxy.core.snapshots import PoolView
+from farmproxy.dials import DialDesk
+from farmproxy.door.door import Door
+from farmproxy.door.listener import Listener
+from farmproxy.driver import Driver
+from farmproxy.farewells import Farewells
+from farmproxy.leases import LeaseBook
+from farmproxy.metrics import Metrics
+from farmproxy.poller import Handler, Poller
+from farmproxy.questions import Questions
+from farmproxy.relay import RelayDesk
+from farmproxy.setting_values import HostPort
+from farmproxy.settings import Settings, limits
+from farmproxy.tokens import Tokens
+from farmproxy.versions import Versions
+
+SWEEP_S = 0.25  # precision of all limits but the core's own
+
+
+class Proxy:
+    """Implements ``admin.views.AdminView``. Give it pods by ``pods_changed``, as the watch does."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tokens: Tokens,
+        log: FilteringBoundLogger,
+        *,
+        descriptors: int,
+        metrics: Metrics | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``descriptors``: how many this process may have open."""
+        self.settings = settings
+        self.log = log
+        self.metrics = metrics or Metrics(settings.pools)
+        self.farm = Farm(limits(settings))
+        self.draining = False
+        self.watch_age: Callable[[], float] = lambda: 0.0
+        self.all_listed: Callable[[], bool] = lambda: True
+        self._clock = clock
+        self._descriptors = descriptors - 64  # for the log, the admin port, the watch
+        self.poller = Poller(self._on_bug)
+        self.book = LeaseBook(clock)
+        self.farewells = Farewells(self.poller, clock)
+        self.dials = DialDesk(self.poller, settings, clock)
+        self.relays = RelayDesk(
+            self.poller,
+            self.farewells,
+            self.metrics,
+            clock,
+            stall_s=settings.stall_s,
+            keepalive_s=settings.keepalive_s,
+        )
+        self.asker = Asker(
+            self.poller,
+            clock,
+            connect_s=settings.connect_timeout_s,
+            answer_s=settings.handshake_timeout_s,
+            may_open=lambda: self.room() > self._descriptors // 4,
+        )
+        self.versions = Versions(self.asker, clock)
+        self.driver = Driver(
+            self.farm,
+            dials=self.dials,
+            questions=Questions(self.asker),
+            book=self.book,
+            metrics=self.metrics,
+            log=log,
+            clock=clock,
+            agent_key=lambda: tokens.agent_key,
+        )
+        self.door = Door(
+            settings,
+            poller=self.poller,
+            driver=self.driver,
+            dials=self.dials,
+            relays=self.relays,
+            farewells=self.farewells,
+            book=self.book,
+            tokens=tokens,
+            metrics=self.metrics,
+            versions=self.versions,
+            log=log,
+            clock=clock,
+            room=self.room,
+        )
+        self.listener = Listener(self.door)
+        self._alarm: Alarm | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+        self.metrics.read_from(self.farm.counts, self.watch_age_s)
+
+    def start(self) -> None:
+        """Run on the running loop; the door stays closed until ``open_door``."""
+        loop = asyncio.get_running_loop()
+        self.poller.start(loop)
+        self._alarm = Alarm(loop, self.driver.wake)
+        self.driver.start(self._alarm)
+        self._sweep()
+
+    def open_door(self) -> HostPort:
+        settings = self.settings
+        bound = self.listener.start(settings.door, keepalive_s=settings.keepalive_s, stall_s=settings.stall_s)
+        self.log.info("door-open", address=str(bound))
+        return bound
+
+    def stop(self) -> None:
+        """Close what is still open."""
+        self.listener.stop()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._alarm is not None:
+            self._alarm.stop()
+        self.driver.endings.settle_all()
+        self.asker.close()
+        self.relays.pipes.close()
+        self.poller.stop()
+
+    def pods_changed(self, event: PodsChanged) -> None:
+        self.versions.pods_changed(event)
+        self.driver.tell(event)
+
+    def room(self) -> int:
+        """Descriptors left, those counted as taken that callers already here will need for their pods."""
+        waiting = len(self.driver.parties) - len(self.driver.dialling) - len(self.book.live)
+        return self._descriptors - self.poller.open - self.relays.pipes.open - waiting
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is left that a drain waits for."""
+        return bool(self.driver.parties) or len(self.farewells) > 0
+
+    # --- for the admin port
+
+    @property
+    def services(self) -> Mapping[str, str]:
+        return self.settings.pools
+
+    @property
+    def listed(self) -> bool:
+        return self.all_listed()
+
+    @property
+    def door_open(self) -> bool:
+        return self.listener.open
+
+    def watch_age_s(self) -> float:
+        return self.watch_age()
+
+    def snapshot(self) -> Mapping[str, PoolView]:
+        return self.farm.snapshot(self._clock())
+
+    def metrics_text(self) -> bytes:
+        return self.metrics.text()
+
+    # ---
+
+    def _sweep(self) -> None:
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        for each in (self.dials, self.asker, self.relays, self.farewells, self.door, self.book):
+            try:
+                each.sweep()
+            except Exception as error:
+                self._on_bug(error, each.sweep)
+
+    def _on_bug(self, error: BaseException, handler: Handler | Callable[[], None]) -> None:
+        """A handler raised. Its connection is closed, if it has one; the others go on."""
+        self.log.error("bug", handler=getattr(handler, "__qualname__", ""), exc_info=error)
+        owner: Any = getattr(handler, "__self__", None)
+        sock = getattr(owner, "sock", None)
+        if sock is not None:
+            self.poller.close(sock)
