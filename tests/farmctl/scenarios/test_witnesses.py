@@ -1,0 +1,74 @@
+"""Log lines as evidence: leases by the agents' word, overlaps, and what is no evidence at all."""
+
+import json
+
+import pytest
+
+from farmctl.scenarios import witnesses
+from farmctl.scenarios.admin import Metrics
+
+
+def log_line(event, at, **fields):
+    return json.dumps({"event": event, "t": at, **fields})
+
+
+def lines(*steps):
+    return [log_line(event, at, lease=lease) for event, at, lease in steps]
+
+
+BEGAN, ENDED = "lease-began", "lease-ended"
+
+
+@pytest.mark.parametrize(
+    ("steps", "overlapping"),
+    [
+        ([(BEGAN, 1, "A"), (ENDED, 2, "A"), (BEGAN, 2, "B"), (ENDED, 3, "B")], 0),
+        ([(BEGAN, 1, "A"), (BEGAN, 1.5, "B"), (ENDED, 2, "A"), (ENDED, 3, "B")], 1),
+        ([(BEGAN, 1, "A"), (BEGAN, 1.5, "B"), (ENDED, 1.6, "B"), (BEGAN, 1.7, "C"), (ENDED, 3, "A")], 2),
+        ([(BEGAN, 1, "A"), (BEGAN, 5, "B"), (ENDED, 6, "B")], 1),  # A never ended: it still holds the pod
+        ([(BEGAN, 1, "A"), (witnesses.INCARNATION, 4, ""), (BEGAN, 5, "B"), (ENDED, 6, "B")], 0),
+        ([], 0),
+    ],
+)
+def test_two_leases_on_one_pod_are_seen(steps, overlapping):
+    found = witnesses.tenures({"p1": lines(*steps)})
+    assert len(witnesses.overlaps(found)) == overlapping
+
+
+def test_leases_on_two_pods_at_one_time_are_no_overlap():
+    logs = {"p1": lines((BEGAN, 1, "A"), (ENDED, 3, "A")), "p2": lines((BEGAN, 2, "B"), (ENDED, 4, "B"))}
+    assert witnesses.overlaps(witnesses.tenures(logs)) == []
+
+
+def test_what_is_not_a_json_event_is_no_evidence():
+    rubbish = ["", "not json", "[1]", '{"event":"x"}', '{"t":1}', '{"event":"x","t":"soon"}']
+    assert witnesses.records(rubbish) == []
+
+
+def test_events_are_ordered_across_pods_and_name_theirs():
+    logs = {"p1": [log_line("free", 3)], "p2": [log_line("free", 1), log_line("other", 2)]}
+    assert [(told["pod"], told["t"]) for told in witnesses.events(logs, "free")] == [("p2", 1), ("p1", 3)]
+
+
+def test_errors_of_the_proxy_itself():
+    loud = [
+        log_line("crash", level="error", at=1),
+        log_line("set-aside", level="warning", at=1),
+        "Traceback (most recent call)",
+    ]
+    assert len(witnesses.faults_of_ours(loud)) == 2
+
+
+def test_metrics_sum_what_carries_the_labels():
+    text = (
+        "# TYPE farmproxy_dials_total counter\n"
+        'farmproxy_dials_total{pool="a",result="refused"} 2.0\n'
+        'farmproxy_dials_total{pool="b",result="refused"} 1\n'
+        'farmproxy_dials_total{pool="a",result="leased"} 7\n'
+        "farmproxy_watch_age_seconds 0.5\n"
+    )
+    metrics = Metrics.parsed(text)
+    assert metrics.total("farmproxy_dials_total", result="refused") == 3
+    assert metrics.total("farmproxy_dials_total", result="refused", pool="a") == 2
+    assert metrics.total("farmproxy_watch_age_seconds") == 0.5
+    assert metrics.total("nothing") == 0
