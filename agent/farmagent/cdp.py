@@ -233,8 +233,7 @@ class Browser:
         """Close the connection (idempotent). Chrome goes on."""
         self._end(CdpLost("the connection was closed by this side"))
         self._reader.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._reader
+        await asyncio.wait({self._reader})
         with suppress(WebSocketException, OSError):
             await self._socket.close()
 

@@ -8,7 +8,7 @@ from farmwire import headers
 
 from farmagent import cdp
 from farmagent.cdp import MESSAGE_MAX_BYTES
-from farmagent.render import gate, pages
+from farmagent.render import gate, openings
 from farmagent.render.answers import CONTENT_TYPES, Reason, RenderAnswer, RenderError, refusal
 from farmagent.render.captures import capture
 from farmagent.render.gate import Gate, Resolver
@@ -57,7 +57,7 @@ class _Job:
                 guard = None
                 if not policy.everything:
                     guard = await stack.enter_async_context(gate.opened(policy, resolver))
-                page = await stack.enter_async_context(pages.opened(browser, self._request, guard))
+                page = await stack.enter_async_context(openings.opened(browser, self._request, guard))
                 self._page = page
                 return await self._work(page, guard)
         except TimeoutError as error:

@@ -1,4 +1,4 @@
-"""One page of one job, driven over CDP: opened, prepared, navigated, waited for, closed.
+"""One page of one job, driven over CDP: prepared, navigated, waited for, asked.
 
 The rule: every wait ends when the page crashes or Chrome is lost; time is bounded by the job around it. What
 the page opens by itself (dialogs, frames, workers) is attended to so that nothing blocks.
@@ -6,19 +6,19 @@ the page opens by itself (dialogs, frames, workers) is attended to so that nothi
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from farmagent import cdp
 from farmagent.render.answers import Reason, RenderError
 from farmagent.render.gate import REFUSED, Gate
+from farmagent.render.preparations import common, preparations
 from farmagent.render.progress import Progress
 from farmagent.render.requests import RenderRequest
 from farmagent.render.targets import SCHEMES, split_url
 
 DETAIL_MAX_CHARS = 4000  # of a script's exception with its stack
-CLOSE_TIMEOUT_S = 1.0
 # What Page.evaluate meets when the document is replaced under it; Chrome has no code for it.
 _NAVIGATED = ("context was destroyed", "navigated or closed", "Cannot find context", "Promise was collected")
 _FOLDED = frozenset(
@@ -95,29 +95,14 @@ class Page:
             await post("Fetch.failRequest", answer, session_id=session_id)
         elif event.method == "Target.attachedToTarget" and session_id:
             child = str(event.params["sessionId"])
-            for method, params in _common(request):
+            for method, params in common(request):
                 await post(method, params, session_id=child)
             await post("Runtime.runIfWaitingForDebugger", session_id=child)
 
     async def prepare(self, request: RenderRequest) -> None:
         """Set the page up, all commands in one go; Chrome takes a session's commands in order."""
-        view = request.viewport
-        metrics = {
-            "width": view.width,
-            "height": view.height,
-            "deviceScaleFactor": view.scale,
-            "mobile": False,
-        }
-        commands: list[tuple[str, Mapping[str, Any]]] = [
-            ("Page.enable", {}),
-            *_common(request),
-            ("Emulation.setDeviceMetricsOverride", metrics),
-            ("Emulation.setScrollbarsHidden", {"hidden": True}),
-        ]
-        if request.cookies:
-            commands.append(("Network.setCookies", {"cookies": _cookies(request)}))
         try:
-            await asyncio.gather(*(self.send(method, params) for method, params in commands))
+            await asyncio.gather(*(self.send(method, params) for method, params in preparations(request)))
         except cdp.CdpError as error:
             raise RenderError(Reason.BAD_REQUEST, f"Chrome refuses the page's settings: {error}") from error
 
@@ -215,74 +200,3 @@ _WAIT_FOR = """new Promise((resolve) => {
     if (document.querySelector(selector)) { observer.disconnect(); resolve(true); }
   }).observe(document, {subtree: true, childList: true, attributes: true});
 })"""
-
-
-def _common(request: RenderRequest) -> list[tuple[str, Mapping[str, Any]]]:
-    """What the page and each of its frames and workers need; a target that lacks a domain ignores it."""
-    # No bodies are kept: the job reads none, and they would double the page's memory.
-    commands: list[tuple[str, Mapping[str, Any]]] = [
-        ("Network.enable", {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0})
-    ]
-    if request.headers:
-        commands.append(("Network.setExtraHTTPHeaders", {"headers": request.headers}))
-    if request.user_agent:
-        commands.append(("Emulation.setUserAgentOverride", {"userAgent": request.user_agent}))
-    if request.headers or request.user_agent or request.wait_until == "networkidle":
-        # Frames of other sites and workers are targets of their own: without this they would send other
-        # headers than the page, and their requests would not count as in flight.
-        attach = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True}
-        commands.append(("Target.setAutoAttach", attach))
-    return commands
-
-
-def _cookies(request: RenderRequest) -> list[dict[str, Any]]:
-    cookies = []
-    for cookie in request.cookies:
-        fields = {
-            name: value
-            for name in ("name", "value", "url", "domain", "path", "httpOnly", "secure", "sameSite")
-            if (value := getattr(cookie, name)) or name == "value"
-        }
-        if cookie.expires >= 0:
-            fields["expires"] = cookie.expires
-        if not (cookie.url or cookie.domain):
-            fields["url"] = request.url
-        cookies.append(fields)
-    return cookies
-
-
-@asynccontextmanager
-async def opened(
-    browser: cdp.Browser, request: RenderRequest, gate: Gate | None
-) -> AsyncGenerator[Page, None]:
-    """A prepared, empty page: in a context of its own behind the gate, or in Chrome's default context."""
-    scope: dict[str, Any] = {}
-    if gate is not None:
-        # "<-loopback>" takes away Chrome's rule that loopback needs no proxy.
-        proxy = {"proxyServer": f"socks5://127.0.0.1:{gate.port}", "proxyBypassList": "<-loopback>"}
-        context = await browser.send(
-            "Target.createBrowserContext", {"disposeOnDetach": True, **proxy}, timeout_s=None
-        )
-        scope["browserContextId"] = context["browserContextId"]
-    if request.block:
-        # On the browser's own session it holds for every frame and worker made from now on.
-        patterns = [{"resourceType": _RESOURCE_TYPES.get(word, word.capitalize())} for word in request.block]
-        await browser.send("Fetch.enable", {"patterns": patterns}, timeout_s=None)
-    await browser.post("Browser.setDownloadBehavior", {"behavior": "deny", **scope})
-    target = await browser.send("Target.createTarget", {"url": "about:blank", **scope}, timeout_s=None)
-    target_id = str(target["targetId"])
-    page = Page(browser, await browser.attach(target_id, timeout_s=None), target_id, gate)
-    with browser.listening(page.fold), browser.events() as events:
-        attending = asyncio.get_running_loop().create_task(page.attend(events, request), name="render-page")
-        try:
-            await page.prepare(request)
-            yield page
-        finally:
-            attending.cancel()
-            with suppress(cdp.CdpError, cdp.CdpLost, TimeoutError):
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    # Nobody waits for the closing: Chrome takes it in before the connection's end.
-                    await browser.post("Target.closeTarget", {"targetId": target_id})
-
-
-_RESOURCE_TYPES = {"xhr": "XHR", "texttrack": "TextTrack", "eventsource": "EventSource"}

@@ -101,7 +101,10 @@ def _routes(pages: Pages) -> list[web.RouteDef]:
 
     async def raw(request: web.Request) -> web.Response:
         """Serves the query's ``html``, so that a test shows its page where it is used."""
-        return html(request.query["html"], headers={"Set-Cookie": "seen=1"})
+        answer = html(request.query["html"])
+        if "close" in request.query:
+            answer.force_close()
+        return answer
 
     async def echo(request: web.Request) -> web.Response:
         return html(f"<pre id=e>{json.dumps(dict(request.headers))}</pre>")

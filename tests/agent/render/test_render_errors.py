@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from ipaddress import ip_address
 from urllib.parse import quote
 
 import pytest
@@ -129,19 +130,21 @@ async def test_the_same_page_does_arrive_where_the_policy_allows_it(rendering, p
 
 async def test_a_name_that_changes_its_address_is_judged_each_time(chrome, pages):
     """DNS rebinding: the second answer is private, and it is the dialled address that counts."""
-    from ipaddress import ip_address
-
-    answers = iter(["127.0.0.1", "127.0.0.3", "127.0.0.3", "127.0.0.3"])
+    asked = []
 
     async def rebind(_name, _port):
-        return [ip_address(next(answers))]
+        asked.append(ip_address("127.0.0.3" if pages.seen else "127.0.0.1"))
+        return asked[-1:]
 
     markup = f"<script>fetch('{pages.url('/page', 'x.test')}', {{cache: 'no-store'}})</script>"
-    job = {"url": f"http://x.test:{pages.port}/raw?html={quote(markup)}", "timeout_s": 10}
+    job = {"url": f"http://x.test:{pages.port}/raw?close&html={quote(markup)}", "timeout_s": 10}
+    job["wait_until"] = "networkidle"
     policy = TargetPolicy.parse("127.0.0.1/32")
     answer = await render(chrome, json.dumps(job).encode(), policy=policy, resolver=rebind)
     assert answer.status == 200
+    assert len(set(asked)) == 2
     assert pages.paths("127.0.0.3") == []
+    assert dict(answer.headers)["Farm-Page-Refused"] == "1"
 
 
 async def test_a_script_that_throws(rendering, pages):
