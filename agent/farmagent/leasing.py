@@ -17,6 +17,7 @@ from farmwire.reasons import SCOPE_CALLER, Busy, End
 from farmagent import offers, races, sessions
 from farmagent.connections import PeerGone
 from farmagent.http_head import HttpServerSide, Request
+from farmagent.logs import log
 from farmagent.offers import Offer
 from farmagent.pod import LiveLease, Pod
 from farmagent.sessions import Renderer, SessionPlace
@@ -53,7 +54,13 @@ class Leasing:
     async def serve(self, http: HttpServerSide, request: Request) -> bool:
         """Whether the connection is still HTTP (it was refused)."""
         offer = offers.read(request)
-        if not self._key.accepts(request.header(headers.KEY)):
+        try:
+            accepted = self._key.accepts(request.header(headers.KEY))
+        except OSError as error:
+            log.error("key-unreadable", detail=str(error))
+            await http.answer_json(500, {"reason": "key-unreadable", "detail": "see the agent's log"})
+            return True
+        if not accepted:
             await http.answer_json(
                 403, {"reason": "unauthorized", "detail": f"{headers.KEY} is missing or wrong"}
             )
