@@ -42,7 +42,7 @@ class ApiServer:
         self._store, self._bell, self._namespace = store, bell, namespace
         self._list_pods, self._bookmark_s = list_pods, bookmark_s
         self._runner: web.AppRunner | None = None
-        self._open: set[web.Request] = set()
+        self._open: set[asyncio.Transport] = set()  # of the watches
         self.port = 0
 
     @property
@@ -71,9 +71,8 @@ class ApiServer:
         runner, self._runner = self._runner, None
         for site in list(runner.sites):
             await site.stop()
-        for request in list(self._open):
-            if request.transport is not None:
-                request.transport.abort()
+        for transport in list(self._open):
+            transport.abort()
         await runner.cleanup()
 
     def _app(self) -> web.Application:
@@ -155,7 +154,7 @@ class ApiServer:
             bookmark_s=self._bookmark_s if wants_bookmarks else None,
         )
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        with self._tracked(request), suppress(ConnectionError):
+        with suppress(ConnectionError), self._tracked(request):
             await response.prepare(request)
             await watch.run(response, first)
         return response
@@ -201,11 +200,14 @@ class ApiServer:
 
     @contextmanager
     def _tracked(self, request: web.Request) -> Iterator[None]:
-        self._open.add(request)
+        transport = request.transport
+        if transport is None:
+            raise ConnectionError("the reader is gone")
+        self._open.add(transport)
         try:
             yield
         finally:
-            self._open.discard(request)
+            self._open.discard(transport)
 
 
 def _checked(obj: Any, namespace: str) -> Slice:

@@ -111,6 +111,11 @@ class Lag:
     delay_s: float = 0.0
     _queue: deque[tuple[float, str, Endpoint | None]] = field(default_factory=deque)
 
+    def set_delay(self, delay_s: float, now: float) -> None:
+        """What waits already comes no later than a new word would."""
+        self.delay_s = delay_s
+        self._queue = deque((min(at, now + delay_s), uid, pod) for at, uid, pod in self._queue)
+
     def say(self, uid: str, pod: Endpoint | None, now: float) -> None:
         """``pod`` None: it is gone."""
         self._queue.append((now + self.delay_s, uid, pod))

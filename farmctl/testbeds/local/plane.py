@@ -98,8 +98,7 @@ class Plane:
 
     def set_probes(self, period_s: float, threshold: int, slice_delay_s: float) -> None:
         self.kubelet.probing.period_s, self.kubelet.probing.threshold = period_s, threshold
-        self.publisher.lag.delay_s = slice_delay_s
-        self.publisher.bell.ring()
+        self.publisher.set_delay(slice_delay_s)
 
     async def start_api(self) -> None:
         await self.api.start()

@@ -21,6 +21,10 @@ class Publisher:
         self.lag = Lag(settings.setup.slice_delay_s)
         self.bell = Bell()
 
+    def set_delay(self, delay_s: float) -> None:
+        self.lag.set_delay(delay_s, self._now())
+        self.bell.ring()
+
     def changed(self, pod: LivePod) -> None:
         self.lag.say(pod.uid, pod.endpoint(), self._now())
         self._note(pod)

@@ -132,6 +132,11 @@ async def _until_whole(
             await asyncio.sleep(POLL_S)
 
 
+async def until_whole(folder: StateFolder, timeout_s: float, progress: Progress) -> State:
+    """Wait for a running farm to be as many pods as are wanted. Raises StageError."""
+    return await _until_whole(folder, timeout_s, progress, None)
+
+
 def is_whole(state: State, *, fresh: bool) -> bool:
     """Every pod was ready once, the proxy is ready; in a ``fresh`` farm the slices say so too."""
     if not state["settled"] or not state["proxy"]["ready"]:

@@ -1,5 +1,6 @@
 """A local testbed with stand-ins for agent and proxy, on addresses of its own and state in the test's folder."""
 
+import asyncio
 import itertools
 import os
 import secrets
@@ -79,3 +80,20 @@ def up(folder):
             await take_down(folder)
 
     return running
+
+
+async def until(holds, limit_s=15.0):
+    """Wait for a state: call ``holds`` (it may be async) until its result is true; return that."""
+    async with asyncio.timeout(limit_s):
+        while True:
+            result = holds()
+            if asyncio.iscoroutine(result):
+                result = await result
+            if result:
+                return result
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture(name="until")
+def until_fixture():
+    return until
