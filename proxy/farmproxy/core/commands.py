@@ -1,14 +1,15 @@
-"""What the core wants done, as plain values. The driver does them in order and reports back by events."""
+"""What the core wants done, as plain values. The driver does them in order and reports back by events.
 
-from dataclasses import dataclass
+They are msgspec structs: making one costs a tenth of what a frozen dataclass costs, at several a lease.
+"""
 
+import msgspec
 from farmwire.reasons import End, Refusal
 
 from farmproxy.core.events import PodKey
 
 
-@dataclass(frozen=True, slots=True)
-class Dial:
+class Dial(msgspec.Struct, frozen=True, gc=False):
     """Connect to the pod and do the lease handshake for this caller; answer DialSucceeded or DialFailed.
 
     ``waited_s`` since arrival; ``dials`` counts this one; ``grantable_since`` is the moment from which
@@ -27,15 +28,13 @@ class Dial:
     grantable_since: float
 
 
-@dataclass(frozen=True, slots=True)
-class AbandonDial:
+class AbandonDial(msgspec.Struct, frozen=True, gc=False):
     """The caller of this dial is gone or refused: drop the connection; no answer is awaited."""
 
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True, gc=False):
     """Answer the caller and end its request."""
 
     id: str
@@ -43,16 +42,14 @@ class Refuse:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSession:
+class CloseSession(msgspec.Struct, frozen=True, gc=False):
     """End the session now, then report SessionEnded with this same end."""
 
     id: str
     end: End
 
 
-@dataclass(frozen=True, slots=True)
-class AskAgent:
+class AskAgent(msgspec.Struct, frozen=True, gc=False):
     """GET /readyz?wait=wait_s[&lease=lease]; answer AgentSaid. At most one is under way a pod."""
 
     pool: str
@@ -63,16 +60,14 @@ class AskAgent:
     lease: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StopAsking:
+class StopAsking(msgspec.Struct, frozen=True, gc=False):
     """The answer is of no more use: cancel the question; no AgentSaid is awaited."""
 
     pool: str
     pod: PodKey
 
 
-@dataclass(frozen=True, slots=True)
-class WakeAt:
+class WakeAt(msgspec.Struct, frozen=True, gc=False):
     """Send TimePassed at ``at``; replaces any earlier WakeAt."""
 
     at: float

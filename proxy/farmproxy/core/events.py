@@ -1,17 +1,16 @@
 """What can happen to a farm, as plain values. ``Farm.handle(event, now)`` is their only reader.
 
 Times are seconds of one monotonic clock (float). A caller and the lease it gets share one id.
+They are msgspec structs: making one costs a tenth of what a frozen dataclass costs, at several a lease.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 from farmwire.reasons import Busy, DialResult, End
 
 PodKey = str  # the pod's UID, else "address:port" for an endpoint without targetRef
 
 
-@dataclass(frozen=True, slots=True)
-class PodSeen:
+class PodSeen(msgspec.Struct, frozen=True, gc=False):
     """One pod as the union of all EndpointSlices says now; ``fresh_ready`` when this very change went
     from not-ready to ready in some slice (a list after a gap proves no such change).
     """
@@ -25,8 +24,7 @@ class PodSeen:
     fresh_ready: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PodsChanged:
+class PodsChanged(msgspec.Struct, frozen=True, gc=False):
     """Slices said something new about a pool: pods as they are now, and keys that no slice has any more."""
 
     pool: str
@@ -34,8 +32,7 @@ class PodsChanged:
     gone: tuple[PodKey, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CallerArrived:
+class CallerArrived(msgspec.Struct, frozen=True, gc=False):
     """A caller asks for a lease. ``hold_s`` 0 means do not hold; ``max_s`` is the lease's longest time.
     ``cost`` is what it holds in memory while waiting (bytes), counted against the hold budget.
     """
@@ -48,22 +45,19 @@ class CallerArrived:
     cost: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CallerLeft:
+class CallerLeft(msgspec.Struct, frozen=True, gc=False):
     """The caller's connection ended before its session began."""
 
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class DialSucceeded:
+class DialSucceeded(msgspec.Struct, frozen=True, gc=False):
     """101 received from the right pod, and the caller's first bytes written (or none are due)."""
 
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class DialFailed:
+class DialFailed(msgspec.Struct, frozen=True, gc=False):
     """The dial brought no session. ``busy`` is set with DialResult.BUSY only."""
 
     id: str
@@ -71,24 +65,21 @@ class DialFailed:
     busy: Busy | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnded:
+class SessionEnded(msgspec.Struct, frozen=True, gc=False):
     """The lease's connection is closed (or the driver was told to close it and did)."""
 
     id: str
     end: End
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRenewed:
+class LeaseRenewed(msgspec.Struct, frozen=True, gc=False):
     """The lease may now last ``max_s`` from this moment."""
 
     id: str
     max_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSaid:
+class AgentSaid(msgspec.Struct, frozen=True, gc=False):
     """Answer to AskAgent. ``free`` None: the agent could not be asked (refused, silent, garbage)."""
 
     pool: str
@@ -97,13 +88,11 @@ class AgentSaid:
     busy: Busy | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(msgspec.Struct, frozen=True, gc=False):
     """The moment asked for by WakeAt has come (early or late wakes are harmless)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DoorClosed:
+class DoorClosed(msgspec.Struct, frozen=True, gc=False):
     """Drain: new callers are refused from now on; the held go on to their deadlines."""
 
 
