@@ -87,6 +87,7 @@ async def _watched(chosen: "Sequence[Scenario]", *, quiet: bool) -> "Report":
 async def _run(chosen: "Sequence[Scenario]", listener: "Listener") -> "Report":
     import signal
 
+    from farmctl.scenarios.drivers import Driver
     from farmctl.scenarios.engine import Engine
     from farmctl.testbeds.finding import current
 
@@ -97,7 +98,9 @@ async def _run(chosen: "Sequence[Scenario]", listener: "Listener") -> "Report":
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:
-        return await Engine(testbed, listener).run(chosen)
+        async with Driver() as driver:
+            await driver.started()  # now, so that no caller's time has its start in it
+            return await Engine(testbed, listener, driver).run(chosen)
     except asyncio.CancelledError:
         raise typer.Exit(130) from None
 

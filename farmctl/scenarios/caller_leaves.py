@@ -81,7 +81,7 @@ async def run(stage: Stage) -> None:
     reset_s = (stage.timeline.now_ms() - at) / 1000
     stay.set()
     await stage.crowd.settle(60)
-    await stage.leased(0)
+    await stage.quiet()
 
     after = await stage.admin.metrics()
     granted = after.total(metrics.LEASES_GRANTED) - before.total(metrics.LEASES_GRANTED)

@@ -39,6 +39,7 @@ class Caller:
         self.in_session = asyncio.Event()
         self.ended = asyncio.Event()
         self.leaving = False
+        self.to_be_refused = False
         self._go: Callable[[str], object] | None = None
         self._now_ms = now_ms
         self._changed = changed
@@ -51,6 +52,12 @@ class Caller:
         self.grants.append(Grant(self._now_ms(), pod, lease, waited_ms, dials))
         self._enter("session", pod)
         self.in_session.set()
+
+    def told_of(self, *, pod: str, lease: str, waited_ms: int, dials: int) -> None:
+        """A session that is known only by its answer: it began when the farm says that the wait was over."""
+        arrived_ms = self.spans[-1].from_ms
+        self.granted(pod=pod, lease=lease, waited_ms=waited_ms, dials=dials)
+        self.spans[-2].to_ms = self.spans[-1].from_ms = min(arrived_ms + waited_ms, self.spans[-1].from_ms)
 
     def saw(self, error: BaseException) -> None:
         self.errors.append(f"{type(error).__name__}: {error}".partition("\n")[0])
@@ -87,7 +94,15 @@ class Caller:
 
     def fate(self) -> Fate:
         outcome = self.outcome or Outcome.UNFINISHED
-        return Fate(self.name, self.kind, outcome, list(self.errors), self.attempts, list(self.spans))
+        return Fate(
+            self.name,
+            self.kind,
+            outcome,
+            list(self.errors),
+            self.attempts,
+            list(self.spans),
+            on_purpose=self.to_be_refused and outcome is Outcome.REFUSED,
+        )
 
     def _enter(self, state: str, pod: str = "") -> None:
         now = self._now_ms()

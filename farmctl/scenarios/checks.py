@@ -8,7 +8,7 @@ EVIDENCE_LINES = 20  # more than this helps nobody in a report
 
 
 def equal(name: str, expected: object, got: object, evidence: Iterable[str] = ()) -> Check:
-    return Check(name, str(expected), str(got), expected == got, _some(evidence))
+    return Check(name, _plain(expected), _plain(got), expected == got, _some(evidence))
 
 
 def at_least(name: str, least: float, got: float, evidence: Iterable[str] = ()) -> Check:
@@ -22,6 +22,14 @@ def at_most(name: str, most: float, got: float, evidence: Iterable[str] = ()) ->
 def none(name: str, found: Sequence[object]) -> Check:
     """Pass when nothing of the kind was found; what was found is the evidence."""
     return Check(name, "0", str(len(found)), not found, _some(str(item) for item in found))
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _some(lines: Iterable[str]) -> Sequence[str]:

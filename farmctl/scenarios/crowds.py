@@ -39,11 +39,14 @@ ONCE = LostJobPolicy(attempts=1)
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """How a caller asks: seconds it may be held, seconds its lease may last, and whether a lost job runs again."""
+    """How a caller asks: seconds it may be held, seconds its lease may last, whether a lost job runs again,
+    and whether the scenario means it to be refused.
+    """
 
     hold_s: float = HOLD_S
     max_s: float | None = None
     retry: LostJobPolicy | None = None
+    to_be_refused: bool = False
 
 
 class Crowd:
@@ -95,7 +98,7 @@ class Crowd:
         return self._playwright(name, idle, ask)
 
     def render(self, name: str, job: PageJob, ask: Ask | None = None) -> Caller:
-        """POST /render of the job's page as text. Its session's begin cannot be seen from outside."""
+        """POST /render of the job's page as text. Its session is seen only afterwards, by the answer's headers."""
 
         async def attempt(caller: Caller, asked: Ask) -> None:
             answer = await render(
@@ -108,7 +111,7 @@ class Crowd:
                 label=caller.label,
                 session=self._session,
             )
-            caller.granted(pod=answer.pod, lease=answer.lease, waited_ms=answer.waited_ms, dials=answer.dials)
+            caller.told_of(pod=answer.pod, lease=answer.lease, waited_ms=answer.waited_ms, dials=answer.dials)
             if job.id not in answer.text:
                 raise ValueError(f"the rendered page is not that of job {job.id}")
 
@@ -184,6 +187,7 @@ class Crowd:
         self, name: str, kind: str, attempt: Callable[[Caller, Ask], Awaitable[None]], ask: Ask | None
     ) -> Caller:
         caller = Caller(name, kind, f"{self._scenario}/{name}", self._timeline.now_ms, self._tell)
+        caller.to_be_refused = ask is not None and ask.to_be_refused
         self.callers.append(caller)
         task = self._group.create_task(self._run(caller, attempt, ask or Ask()), name=caller.label)
         self._tasks.append(task)

@@ -32,10 +32,10 @@ QUIET_S = 20.0  # how long after one the last recycle may take
 class Engine:
     """``run`` plays scenarios and returns the report; cancelling it interrupts, restores, and still returns."""
 
-    def __init__(self, testbed: Testbed, listener: Listener) -> None:
+    def __init__(self, testbed: Testbed, listener: Listener, driver: Driver) -> None:
         self._testbed = testbed
         self._listener = listener
-        self._driver = Driver()
+        self._driver = driver
         self._interrupted = False
 
     async def run(self, scenarios: Sequence[Scenario]) -> Report:
@@ -46,7 +46,6 @@ class Engine:
             session = await stack.enter_async_context(
                 aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
             )
-            await stack.enter_async_context(self._driver)
             for number, scenario in enumerate(scenarios, 1):
                 self._listener.began(scenario.name, scenario.claim, number, len(scenarios))
                 result = await self._result(scenario, served, session)

@@ -68,7 +68,7 @@ async def run(stage: Stage) -> None:
     stage.proof(f"Chrome of {free} is gone")
     after = [stage.crowd.browse(f"after-{n}", stage.pages.job(f"after-{n}")) for n in range(1, 5)]
     await stage.crowd.settle(60, after)
-    await stage.leased(0)
+    await stage.quiet()
 
     ends = {
         told.get("label"): told.get("end") for told in witnesses.events(await stage.proxies(), "lease-ended")

@@ -62,7 +62,7 @@ async def run(stage: Stage) -> None:
         else:
             stage.crowd.raw(f"raw-{number:02}", length_s=0.3)
     await stage.crowd.settle(90)
-    await stage.leased(0)
+    await stage.quiet()
     pods = (await stage.admin.pool()).pods
     tenures = witnesses.tenures(await stage.agents())
     leases = {pod.name: sum(tenure.pod == pod.name for tenure in tenures) for pod in pods}

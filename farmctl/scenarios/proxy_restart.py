@@ -61,7 +61,7 @@ async def run(stage: Stage) -> None:
     await stage.free(4)
     drained, late = await _asked_to_stop(stage)
     killed = await _killed(stage)
-    await stage.leased(0)
+    await stage.quiet()
     stage.judge(
         judge(
             Evidence(

@@ -70,6 +70,7 @@ class Fate:
     errors: Sequence[str]
     attempts: int
     spans: Sequence[Span]
+    on_purpose: bool = False  # the scenario meant it to be refused: no part of the blast radius
 
 
 @dataclass(slots=True)
@@ -118,4 +119,4 @@ class Report:
 
 def blast_radius(fates: Sequence[Fate]) -> int:
     """How many callers saw at least one error; a retry that succeeds does not take its error back."""
-    return sum(bool(fate.errors) for fate in fates)
+    return sum(bool(fate.errors) and not fate.on_purpose for fate in fates)

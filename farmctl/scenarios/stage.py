@@ -111,6 +111,16 @@ class Stage:
 
         return await self._seen(f"{count} pods free", seen, within_s)
 
+    async def quiet(self, within_s: float = 60.0) -> PoolStatus:
+        """Arrange that nobody is held or leased and no pod recycles: then every lease's end is in the logs."""
+
+        async def seen() -> PoolStatus | None:
+            pool = await self.admin.pool()
+            moving = pool.held or pool.leases or pool.in_state("dialling") or pool.in_state("recycling")
+            return None if moving else pool
+
+        return await self._seen("all leases over and pods recycled", seen, within_s)
+
     async def in_session(self, callers: Sequence[Caller], within_s: float = 40.0) -> None:
         """Arrange that each of these callers has a session."""
         try:

@@ -74,6 +74,7 @@ async def run(stage: Stage) -> None:
     stage.proof(f"{address} was dialled and refused the connection")
     await crowd.settle(90)
     over_s = (stage.timeline.now_ms() - began_ms) / 1000
+    await stage.quiet()
     refused = round(await stage.dials(DialResult.REFUSED) - before)
     faults = max((pod.faults for pod in (await stage.admin.pool()).pods if pod.address == address), default=0)
     dials = [int(told.get("dials", 0)) for told in witnesses.events(await stage.proxies(), "lease-ended")]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 Record = dict[str, Any]
-INCARNATION = "agent-started"  # the first line of an agent process
+# A Chrome started to begin with: the first an agent process starts, so whatever lease its forerunner had is over.
+INCARNATION = ("chrome-started", "start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def tenures(logs: Mapping[str, Sequence[str]]) -> list[Tenure]:
                 running[lease] = at
             elif told["event"] == "lease-ended" and lease in running:
                 found.append(Tenure(pod, lease, running.pop(lease), at, str(told.get("end", ""))))
-            elif told["event"] == INCARNATION:
+            elif (told["event"], told.get("why")) == INCARNATION:
                 found += [Tenure(pod, was, began, at, "killed") for was, began in running.items()]
                 running.clear()
         found += [Tenure(pod, was, began, float("inf"), "open") for was, began in running.items()]

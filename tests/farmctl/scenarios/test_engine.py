@@ -8,6 +8,7 @@ import pytest
 from farmctl.errors import StageError
 from farmctl.scenarios import checks, engine
 from farmctl.scenarios.catalogue import Scenario
+from farmctl.scenarios.drivers import Driver
 from farmctl.scenarios.engine import Engine
 from farmctl.scenarios.results import Outcome, Verdict
 from farmctl.scenarios.timeline import Silent
@@ -66,7 +67,7 @@ def scenario(run, **more):
 async def test_verdicts_and_exit_codes_and_the_farm_is_restored_each_time(
     testbed, run, verdict, exit_code, reason
 ):
-    report = await Engine(testbed, Silent()).run([scenario(run)])
+    report = await Engine(testbed, Silent(), Driver()).run([scenario(run)])
     assert report.results[0].verdict is verdict
     assert report.exit_code == exit_code
     assert reason in report.results[0].reason
@@ -74,18 +75,20 @@ async def test_verdicts_and_exit_codes_and_the_farm_is_restored_each_time(
 
 
 async def test_a_scenario_over_its_limit_failed(testbed):
-    report = await Engine(testbed, Silent()).run([scenario(hangs, limit_s=0.05)])
+    report = await Engine(testbed, Silent(), Driver()).run([scenario(hangs, limit_s=0.05)])
     assert report.results[0].verdict is Verdict.FAILED
     assert "not over within" in report.results[0].reason
 
 
 async def test_what_the_testbed_cannot_do_is_listed_and_never_passed(testbed):
     testbed.cannot = {"cut_off": "needs root"}
-    report = await Engine(testbed, Silent()).run([scenario(passes, needs=("cut_off",)), scenario(passes)])
+    report = await Engine(testbed, Silent(), Driver()).run(
+        [scenario(passes, needs=("cut_off",)), scenario(passes)]
+    )
     assert [result.verdict for result in report.results] == [Verdict.NOT_HERE, Verdict.PASSED]
     assert report.results[0].reason == "cut_off: needs root"
     assert report.exit_code == 0
-    alone = await Engine(testbed, Silent()).run([scenario(passes, needs=("cut_off",))])
+    alone = await Engine(testbed, Silent(), Driver()).run([scenario(passes, needs=("cut_off",))])
     assert alone.exit_code == 3
 
 
@@ -97,10 +100,13 @@ async def test_interrupted_restores_the_farm_and_runs_nothing_more(testbed):
         reached.set()
         await asyncio.Event().wait()
 
-    running = asyncio.ensure_future(Engine(testbed, Silent()).run([scenario(long), scenario(passes)]))  # noqa: TID251
-    await reached.wait()
-    running.cancel()
-    report = await running
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(
+            Engine(testbed, Silent(), Driver()).run([scenario(long), scenario(passes)])
+        )
+        await reached.wait()
+        running.cancel()
+    report = running.result()
     assert [result.verdict for result in report.results] == [Verdict.INTERRUPTED]
     assert report.exit_code == 130
     assert testbed.calls == ["restore"]
@@ -111,7 +117,7 @@ async def test_a_farm_that_is_not_whole_is_restored_first_and_else_not_staged(te
     monkeypatch.setattr(engine, "WHOLE_S", 0.1)
     monkeypatch.setattr(engine, "QUIET_S", 0.1)
     admin.pool = admin.pool_with(free=3)
-    report = await Engine(testbed, Silent()).run([scenario(passes)])
+    report = await Engine(testbed, Silent(), Driver()).run([scenario(passes)])
     assert report.results[0].verdict is Verdict.NOT_STAGED
     assert "not 4 free pods" in report.results[0].reason
     assert testbed.calls[0] == "restore"
@@ -119,13 +125,13 @@ async def test_a_farm_that_is_not_whole_is_restored_first_and_else_not_staged(te
 
 async def test_another_number_of_pods_is_scaled_to(testbed, monkeypatch):
     monkeypatch.setattr(engine, "WHOLE_S", 0.1)
-    await Engine(testbed, Silent()).run([scenario(passes, pods=1)])
+    await Engine(testbed, Silent(), Driver()).run([scenario(passes, pods=1)])
     assert "scale 1" in testbed.calls
 
 
 async def test_a_farm_that_cannot_be_restored_is_not_passed(testbed):
     testbed.restore_fails = StageError("the supervisor is gone")
-    report = await Engine(testbed, Silent()).run([scenario(passes)])
+    report = await Engine(testbed, Silent(), Driver()).run([scenario(passes)])
     assert report.results[0].verdict is Verdict.NOT_STAGED
     assert "the supervisor is gone" in report.results[0].reason
 
@@ -152,6 +158,6 @@ async def test_what_must_always_hold_fails_a_scenario_whose_own_checks_pass(
         }
         testbed.proxy_lines = [log_line("crash", 1, level=level) for level in broken.get("proxy", [])]
 
-    report = await Engine(testbed, Silent()).run([scenario(leaves_something)])
+    report = await Engine(testbed, Silent(), Driver()).run([scenario(leaves_something)])
     assert report.results[0].verdict is Verdict.FAILED
     assert told in report.results[0].reason

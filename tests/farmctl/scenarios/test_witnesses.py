@@ -13,7 +13,7 @@ def log_line(event, at, **fields):
 
 
 def lines(*steps):
-    return [log_line(event, at, lease=lease) for event, at, lease in steps]
+    return [log_line(event, at, lease=what, why=what) for event, at, what in steps]
 
 
 BEGAN, ENDED = "lease-began", "lease-ended"
@@ -26,7 +26,8 @@ BEGAN, ENDED = "lease-began", "lease-ended"
         ([(BEGAN, 1, "A"), (BEGAN, 1.5, "B"), (ENDED, 2, "A"), (ENDED, 3, "B")], 1),
         ([(BEGAN, 1, "A"), (BEGAN, 1.5, "B"), (ENDED, 1.6, "B"), (BEGAN, 1.7, "C"), (ENDED, 3, "A")], 2),
         ([(BEGAN, 1, "A"), (BEGAN, 5, "B"), (ENDED, 6, "B")], 1),  # A never ended: it still holds the pod
-        ([(BEGAN, 1, "A"), (witnesses.INCARNATION, 4, ""), (BEGAN, 5, "B"), (ENDED, 6, "B")], 0),
+        ([(BEGAN, 1, "A"), ("chrome-started", 4, "start"), (BEGAN, 5, "B"), (ENDED, 6, "B")], 0),
+        ([(BEGAN, 1, "A"), ("chrome-started", 4, "spare"), (BEGAN, 5, "B")], 1),  # a spare is no new agent
         ([], 0),
     ],
 )
