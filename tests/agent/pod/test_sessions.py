@@ -200,7 +200,7 @@ async def test_one_request_a_connection(pod):
 
 
 async def test_unknown_paths_are_404_and_garbage_400(pod):
-    head, body = await http(pod, b"GET /lease HTTP/1.1\r\nHost: x\r\n\r\n")
+    head, _body = await http(pod, b"GET /lease HTTP/1.1\r\nHost: x\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 404")
     await pod.get("/readyz?wait=5")
     head, _body = await http(pod, b"NONSENSE\r\n\r\n")
