@@ -75,6 +75,12 @@ def test_dual_stack_twins_are_one_pod(book):
     assert book.deleted("s6") == told()
 
 
+def test_ipv4_is_kept_when_the_ipv6_twin_speaks_later(book):
+    # field case 7: the later word is about the state, not about the family
+    book.listed([a_slice("b", end("P1", "10.0.0.9", "R"))])
+    assert book.changed(a_slice("a", end("P1", "fd00::9", ""), kind="IPv6")) == told(pod(ready=False))
+
+
 def test_fqdn_slices_are_ignored_and_noticed_once(book):
     # field case 7
     named = a_slice("sf", end("P1", "pod.example", "R"), kind="FQDN")
@@ -112,8 +118,9 @@ def test_one_list_that_disagrees_means_not_free(book):
     assert change == told(pod(terminating=True))
 
 
-def test_one_slice_that_disagrees_with_itself_means_not_free(book):
-    change = book.changed(a_slice("s1", end("P1", conditions="R"), end("P1", conditions="")))
+@pytest.mark.parametrize("words", [("R", ""), ("", "R")])
+def test_one_slice_that_disagrees_with_itself_means_not_free(book, words):
+    change = book.changed(a_slice("s1", *(end("P1", conditions=word) for word in words)))
     assert change == told(pod(ready=False))
 
 
@@ -166,6 +173,7 @@ def test_fresh_readiness_of_an_older_twin_is_told(book):
         [{"name": "cdp"}],
         [{"name": "cdp", "port": None}],
         [{"name": "cdp", "port": 0}],
+        [{"name": "cdp", "port": -1}],
         [{"name": "cdp", "port": 65536}],
         [{"name": "cdp", "port": 9222, "protocol": "UDP"}],
     ],
