@@ -6,6 +6,7 @@ its folder is taken away. Why it could not run stands in the folder's fatal.json
 
 import asyncio
 import json
+import resource
 import shutil
 import signal
 import sys
@@ -25,6 +26,7 @@ from farmctl.testbeds.local.state import StateFolder
 from farmctl.testbeds.local.verbs import Verbs
 
 FOLDER_WATCH_S = 2.0
+DESCRIPTORS = 65_536
 
 
 def main(argv: list[str]) -> int:
@@ -45,6 +47,7 @@ async def supervise(settings: LocalSettings, folder: StateFolder) -> None:
     """Run the farm until SIGTERM, SIGINT, a shutdown call, or the loss of the state folder."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    _raise_descriptors()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     netcut = Netcut(settings.token)
@@ -66,6 +69,13 @@ async def supervise(settings: LocalSettings, folder: StateFolder) -> None:
         finally:
             await netcut.clear()
             shutil.rmtree(settings.work, ignore_errors=True)
+
+
+def _raise_descriptors() -> None:
+    """The proxy refuses callers by its soft limit of open files, which many machines set to 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 async def _watch_folder(folder: StateFolder, stop: asyncio.Event) -> None:

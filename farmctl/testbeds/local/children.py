@@ -38,10 +38,9 @@ class Child:
 
     def program(self) -> int | None:
         """The program's own pid: the shim's first child."""
-        found = [
-            pid for pid in proctree.below(self.pid) if (one := proctree.stat(pid)) and one.parent == self.pid
-        ]
-        return min(found, default=None)
+        children = [one for pid in proctree.below(self.pid) if (one := proctree.stat(pid))]
+        found = [(one.started_ticks, one.pid) for one in children if one.parent == self.pid]
+        return min(found)[1] if found else None
 
     def freeze(self) -> list[int]:
         return proctree.stop_below(self.pid)

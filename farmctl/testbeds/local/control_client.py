@@ -21,8 +21,13 @@ _ERRORS: dict[str, type[StageError] | type[UsageError]] = {
 class NoFarm(StageError):
     """Nothing answers on the control socket."""
 
-    def __init__(self) -> None:
-        super().__init__("no farm is up", hint="farmctl up")
+    def __init__(self, *, crashed: bool = False) -> None:
+        if crashed:
+            super().__init__(
+                "the farm's supervisor is gone: it was killed or crashed", hint="farmctl up mends it"
+            )
+        else:
+            super().__init__("no farm is up", hint="farmctl up")
 
 
 class ControlClient:
@@ -32,6 +37,10 @@ class ControlClient:
     async def state(self) -> dict[str, Any]:
         """Raises NoFarm."""
         answer: dict[str, Any] = await self._ask("GET", "/state", None, STATE_LIMIT_S)
+        return answer
+
+    async def pods(self) -> list[dict[str, Any]]:
+        answer: list[dict[str, Any]] = await self._ask("GET", "/pods", None, STATE_LIMIT_S)
         return answer
 
     async def verb(self, name: str, **arguments: Any) -> Any:

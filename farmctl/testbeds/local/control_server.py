@@ -1,6 +1,6 @@
 """The supervisor's control API: HTTP and JSON over a unix socket in the private state folder.
 
-GET /state says everything; POST /verbs/NAME does one verb, its body the arguments; POST /shutdown ends the farm.
+GET /state says everything, GET /pods only the pods (it is asked often); POST /verbs/NAME does one verb, its body the arguments; POST /shutdown ends the farm.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ class ControlServer:
         """Serve until cancelled."""
         app = web.Application(middlewares=[_told])
         app.router.add_get("/state", self._state)
+        app.router.add_get("/pods", self._pods)
         app.router.add_post("/verbs/{name}", self._verb)
         app.router.add_post("/shutdown", self._shutdown)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
@@ -44,6 +45,10 @@ class ControlServer:
 
     async def _state(self, _: web.Request) -> web.Response:
         return _answer(await state_of(self._plane))
+
+    async def _pods(self, _: web.Request) -> web.Response:
+        now = asyncio.get_running_loop().time()
+        return _answer([pod.shown(now) for pod in self._plane.pods.values()])
 
     async def _verb(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]

@@ -53,8 +53,8 @@ async def bring_up(
             door = settings.door if door_named else None
             return await _adopt(folder, pods, door, timeout_s, progress)
         await take_down(folder, keep_up_lock=True)  # what a crash left
-        preflight.check(settings)
         try:
+            preflight.check(settings)
             with explained(folder.path):
                 folder.make()
                 process = _launch(settings, folder)

@@ -8,7 +8,7 @@ import msgspec
 
 from farmctl.testbeds.base import Pod, Readiness, Scaling, Setup
 from farmctl.testbeds.local import netcut
-from farmctl.testbeds.local.control_client import ControlClient
+from farmctl.testbeds.local.control_client import ControlClient, NoFarm
 from farmctl.testbeds.local.state import PROXY_LOG, StateFolder
 
 
@@ -29,7 +29,12 @@ class LocalTestbed:
     @classmethod
     async def connect(cls, folder: StateFolder) -> "LocalTestbed":
         """Raises NoFarm when none runs on this state folder."""
-        return cls(folder, await ControlClient(folder.socket).state())
+        try:
+            return cls(folder, await ControlClient(folder.socket).state())
+        except NoFarm:
+            if folder.settings.exists() and not folder.supervised():
+                raise NoFarm(crashed=True) from None
+            raise
 
     async def state(self) -> dict[str, Any]:
         """All that the supervisor says of itself (for `farmctl status`)."""
@@ -39,7 +44,7 @@ class LocalTestbed:
         return msgspec.convert((await self.state())["setup"], Setup)
 
     async def pods(self) -> list[Pod]:
-        return msgspec.convert((await self.state())["pods"], list[Pod])
+        return msgspec.convert(await self._client.pods(), list[Pod])
 
     async def readiness(self) -> list[Readiness]:
         return msgspec.convert((await self.state())["readiness"], list[Readiness])

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 state = {"ready": 1, "live": 1}
@@ -47,8 +48,7 @@ def chrome_runs():
 
 
 def comm():
-    with open(f"/proc/{chrome.pid}/comm") as file:
-        return file.read().strip()
+    return Path(f"/proc/{chrome.pid}/comm").read_text().strip()
 
 
 def drain(*_):

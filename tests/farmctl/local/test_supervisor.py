@@ -5,6 +5,7 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -16,9 +17,9 @@ from farmctl.testbeds.local.control_client import NoFarm
 
 
 async def get(url):
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
-        async with session.get(url) as answer:
-            return answer.status, await answer.text()
+    limit = aiohttp.ClientTimeout(total=5)
+    async with aiohttp.ClientSession(timeout=limit) as session, session.get(url) as answer:
+        return answer.status, await answer.text()
 
 
 async def tell(pod, path):
@@ -50,8 +51,7 @@ def processes(settings, pod):
 
 def environ(pid):
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
+        return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return b""
 
@@ -185,8 +185,7 @@ async def test_late_slices_name_a_dead_pod_and_the_quarrel_is_measured(up, setti
         await tell(unready, "/set?ready=0")
 
         async def differs():
-            found = [one for one in await farm.testbed.readiness() if one.differs_s > 0]
-            return found
+            return [one for one in await farm.testbed.readiness() if one.differs_s > 0]
 
         quarrel = (await until(differs))[0]
         assert (quarrel.pod, quarrel.pod_ready, quarrel.endpoint_ready) == (unready.name, False, True)
@@ -262,7 +261,7 @@ async def test_nothing_is_decided_while_the_api_server_is_away(up, settings, unt
         await farm.testbed.stop_api()
         with pytest.raises(aiohttp.ClientError):
             await listed(farm)
-        victim, other = await farm.testbed.pods()
+        victim, _ = await farm.testbed.pods()
         await farm.testbed.kill(victim.name)
         await until(lambda: _count(farm, 1, 1))
         await farm.testbed.start_api()
