@@ -145,6 +145,24 @@ class Crowd:
 
         return self._start(name, "raw", attempt, ask)
 
+    def take(self, name: str, *, length_s: float = 0.0, ask: Ask | None = None) -> Caller:
+        """POST /leases over a plain socket, keep the lease unused for ``length_s``, DELETE it."""
+
+        async def attempt(caller: Caller, asked: Ask) -> None:
+            raw = await RawCaller.reach(self._door)
+            caller.may_leave(raw.leave)
+            try:
+                wishes = Wishes(hold_s=asked.hold_s, max_s=asked.max_s, label=caller.label)
+                async with asyncio.timeout(asked.hold_s + PAGE_LIMIT_S):
+                    grant = await raw.take(self._door, wishes)
+                caller.granted(pod=grant.pod, lease=grant.lease)
+                await asyncio.sleep(length_s)
+                await raw.give_back(self._door, wishes, grant.lease)
+            finally:
+                raw.leave()
+
+        return self._start(name, "raw", attempt, ask)
+
     async def settle(self, within_s: float, callers: list[Caller] | None = None) -> None:
         """Wait until these callers (all, by default) have ended; who has not stays UNFINISHED in its fate."""
         waited = self.callers if callers is None else callers

@@ -12,13 +12,20 @@ import struct
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from farmwire import headers
+from farmwire import headers, paths
 
-from farmctl.client.endpoints import Wishes, browser_url
+from farmctl.client.endpoints import Wishes, browser_url, http_url
 from farmctl.client.errors import DoorUnreachable, JobLost, from_answer
 
 HEAD_LIMIT = 65536
 CLOSE_FRAME, TEXT_FRAME = 0x8, 0x1
+EMPTY = ("Content-Length: 0",)
+UPGRADE = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    f"Sec-WebSocket-Key: {base64.b64encode(bytes(16)).decode()}",  # any will do: the answer's is not checked
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +54,39 @@ class RawCaller:
 
     async def ask(self, door: str, wishes: Wishes) -> Granted:
         """Send the upgrade; return what the 101 says. Raises Refused, or JobLost when the door closes."""
-        self._writer.write(_upgrade(browser_url(door, wishes), wishes))
-        try:
-            head = await self._reader.readuntil(b"\r\n\r\n")
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise JobLost("the door closed the connection without an answer", reason="closed") from error
-        status, told = _parsed(head)
-        if status != 101:
-            length = int(told.get("content-length", "0"))
-            body = await self._reader.readexactly(length)
-            raise from_answer(status, body, told.get("retry-after"))
+        told, _ = await self._exchange(_request("GET", browser_url(door, wishes), wishes, UPGRADE), 101)
         return Granted(
             lease=told.get(headers.LEASE.lower(), ""),
             pod=told.get(headers.POD.lower(), ""),
             waited_ms=int(told.get(headers.WAITED_MS.lower(), "0")),
             dials=int(told.get(headers.DIALS.lower(), "0")),
         )
+
+    async def take(self, door: str, wishes: Wishes) -> Granted:
+        """POST /leases: a lease by name, which the same connection gives back with ``give_back``."""
+        _, body = await self._exchange(
+            _request("POST", http_url(door, paths.LEASES, wishes), wishes, EMPTY), 201
+        )
+        told = json.loads(body)
+        return Granted(lease=told["id"], pod=told["pod"], waited_ms=0, dials=0)
+
+    async def give_back(self, door: str, wishes: Wishes, lease: str) -> None:
+        url = http_url(door, f"{paths.LEASES}/{lease}")
+        await self._exchange(_request("DELETE", url, wishes, EMPTY), 204)
+
+    async def _exchange(self, request: bytes, expected: int) -> tuple[dict[str, str], bytes]:
+        self._writer.write(request)
+        try:
+            status, told = _parsed(await self._reader.readuntil(b"\r\n\r\n"))
+            # A 101 has no body: what follows it is the session's.
+            body = (
+                b"" if status == 101 else await self._reader.readexactly(int(told.get("content-length", "0")))
+            )
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise JobLost("the door closed the connection without an answer", reason="closed") from error
+        if status != expected:
+            raise from_answer(status, body, told.get("retry-after"))
+        return told, body
 
     async def command(self, method: str) -> dict[str, object]:
         """Send one CDP command to the browser and return its answer. Raises JobLost when the session ends."""
@@ -106,16 +130,13 @@ class RawCaller:
         return first & 0x0F, await self._reader.readexactly(length)
 
 
-def _upgrade(url: str, wishes: Wishes) -> bytes:
+def _request(method: str, url: str, wishes: Wishes, more: tuple[str, ...]) -> bytes:
     parts = urlsplit(url)
     lines = [
-        f"GET {parts.path}?{parts.query} HTTP/1.1",
+        f"{method} {parts.path}{'?' if parts.query else ''}{parts.query} HTTP/1.1",
         f"Host: {parts.netloc}",
-        "Connection: Upgrade",
-        "Upgrade: websocket",
-        "Sec-WebSocket-Version: 13",
-        f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}",
         *(f"{name}: {value}" for name, value in wishes.headers().items()),
+        *more,
     ]
     return "\r\n".join([*lines, "", ""]).encode()
 

@@ -123,13 +123,14 @@ class Stage:
 
     async def in_session(self, callers: Sequence[Caller], within_s: float = 40.0) -> None:
         """Arrange that each of these callers has a session."""
-        try:
-            async with asyncio.timeout(within_s):
-                for caller in callers:
-                    await caller.in_session.wait()
-        except TimeoutError:
-            late = [caller.name for caller in callers if not caller.in_session.is_set()]
-            raise NotStaged(f"no session within {within_s:g} s: {', '.join(late)}") from None
+
+        async def all_are() -> bool:
+            for caller in callers:
+                if caller.ended.is_set() and not caller.in_session.is_set():
+                    raise NotStaged(f"{caller.name} got no session: {'; '.join(caller.errors)}")
+            return all(caller.in_session.is_set() for caller in callers)
+
+        await self.arrange(f"{len(callers)} callers in a session", all_are, within_s)
 
     async def underway(self, jobs: Sequence[PageJob], within_s: float = 40.0) -> None:
         """Arrange that the work of each of these jobs has begun: its browser has asked for it."""
