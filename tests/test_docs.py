@@ -1,0 +1,65 @@
+"""Docs that repeat the code are kept true by these tests; run with FARMCTL_WRITE_DOCS=1 to rewrite them."""
+
+import importlib
+import os
+import re
+from pathlib import Path
+
+import pytest
+from farmproxy.core.diagram import state_diagram
+from farmwire.reasons import ANSWERS, End
+
+from farmctl.scenarios.catalogue import find_all
+
+ROOT = Path(__file__).resolve().parent.parent
+REASONS = (ROOT / "wire/farmwire/reasons.py").read_text()
+
+
+def refusals() -> str:
+    rows = [
+        f"| {a.status} | `{r}` | {a.retry_after_s if a.retry_after_s is not None else '-'} |"
+        for r, a in ANSWERS.items()
+    ]
+    return "\n".join(["| status | reason | Retry-After, s |", "|---|---|---|", *sorted(rows)]) + "\n"
+
+
+def ends() -> str:
+    said = dict(re.findall(r'= "([a-z-]+)"  # (.+)', REASONS))
+    return (
+        "\n".join(["| end | meaning |", "|---|---|", *(f"| `{end}` | {said[end]} |" for end in End)]) + "\n"
+    )
+
+
+def scenarios() -> str:
+    told = []
+    for scenario in find_all():
+        module = importlib.import_module(f"farmctl.scenarios.{scenario.name.replace('-', '_')}")
+        body = re.sub(r"\s*# field case \d+", "", module.__doc__.partition(": ")[2].strip())
+        told.append(f"## {scenario.name}\n\n*{scenario.claim}*\n\n{body[0].upper()}{body[1:]}\n")
+    return "\n".join(told)
+
+
+@pytest.mark.parametrize(
+    ("page", "part", "wanted"),
+    [
+        ("architecture.md", "diagram", lambda: f"```mermaid\n{state_diagram()}```\n"),
+        ("door.md", "refusals", refusals),
+        ("door.md", "ends", ends),
+        ("scenarios.md", "scenarios", scenarios),
+    ],
+)
+def test_generated_parts_are_what_the_code_says(page, part, wanted):
+    path = ROOT / "docs" / page
+    text = path.read_text()
+    found = re.search(rf"(<!-- {part}:.*?-->\n)(.*?)(<!-- /{part} -->)", text, flags=re.DOTALL)
+    assert found, f"{page} has no part {part}"
+    if os.environ.get("FARMCTL_WRITE_DOCS"):
+        path.write_text(text[: found.start(2)] + wanted() + text[found.end(2) :])
+    else:
+        assert found[2] == wanted(), f"docs/{page} is stale: FARMCTL_WRITE_DOCS=1 make test"
+
+
+def test_modules_stay_small():
+    sources = [p for d in ("farmctl", "proxy", "agent", "wire") for p in (ROOT / d).rglob("*.py")]
+    sizes = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in sources}
+    assert {name: size for name, size in sizes.items() if size > 400} == {}
