@@ -9,6 +9,7 @@ import pytest
 from farmproxy.core.diagram import state_diagram
 from farmwire.reasons import ANSWERS, End
 
+from farmctl.cli import VERBS
 from farmctl.scenarios.catalogue import find_all
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,3 +64,12 @@ def test_modules_stay_small():
     sources = [p for d in ("farmctl", "proxy", "agent", "wire") for p in (ROOT / d).rglob("*.py")]
     sizes = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in sources}
     assert {name: size for name, size in sizes.items() if size > 400} == {}
+
+
+def test_the_readme_names_commands_that_exist():
+    text = (ROOT / "README.md").read_text()
+    targets = set(re.findall(r"^([a-z0-9]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert set(re.findall(r"make ([a-z0-9]+)", text)) <= targets
+    assert set(re.findall(r"farmctl ([a-z]+)", text)) - {"scenario"} <= set(VERBS)
+    for link in re.findall(r"\]\((docs/[^)]+)\)", text):
+        assert (ROOT / link).exists(), link
