@@ -1,8 +1,7 @@
 """Dialling: connect to a pod, ask for the lease, read the answer. Ends in exactly one call of ``done``, unless it was
-abandoned. Limits: connect, first answer and between answers (handshake), the 101 (prepare).
+abandoned. Limits: connect, first answer and between answers (handshake), the 101 (prepare, looked at with each answer).
 """
 
-import socket
 from collections.abc import Callable
 
 from farmwire.reasons import DialResult
@@ -10,7 +9,7 @@ from farmwire.reasons import DialResult
 from farmproxy.handshakes import AnswerReader, Failed, Leased, Preparing
 from farmproxy.poller import GONE, READ, WRITE, Poller
 from farmproxy.settings import Settings
-from farmproxy.sockets import EXHAUSTED_ERRNOS, outgoing, tune
+from farmproxy.sockets import EXHAUSTED_ERRNOS, Socket, outgoing, tune
 from farmproxy.timeouts import Timeouts
 
 Done = Callable[["Dialling", Leased | Failed], None]
@@ -21,21 +20,21 @@ class Exhausted(Exception):  # the door's answer is "descriptors"
 
 
 class DialDesk:
-    """What all dials share: the poller, the settings and the three kinds of timers."""
+    """What all dials share: the poller, the settings and the timers."""
 
-    __slots__ = ("answer", "connect", "keepalive_s", "poller", "prepare", "stall_s")
+    __slots__ = ("answer", "clock", "connect", "keepalive_s", "poller", "prepare_s")
 
     def __init__(self, poller: Poller, settings: Settings, clock: Callable[[], float]) -> None:
         self.poller = poller
         self.keepalive_s = settings.keepalive_s
-        self.stall_s = settings.stall_s
+        self.clock = clock
+        self.prepare_s = settings.prepare_timeout_s
         self.connect: Timeouts[Dialling] = Timeouts(settings.connect_timeout_s, clock)
         self.answer: Timeouts[Dialling] = Timeouts(settings.handshake_timeout_s, clock)
-        self.prepare: Timeouts[Dialling] = Timeouts(settings.prepare_timeout_s, clock)
 
     def sweep(self) -> None:
         """End the dials whose time is up."""
-        for timeouts in (self.connect, self.answer, self.prepare):
+        for timeouts in (self.connect, self.answer):
             for dialling in timeouts.expired():
                 dialling.time_is_up()
 
@@ -43,7 +42,7 @@ class DialDesk:
 class Dialling:
     """One dial under way. After Leased the socket belongs to whom ``done`` tells, its events too."""
 
-    __slots__ = ("_connected", "_desk", "_done", "_reader", "_request", "address", "port", "sock")
+    __slots__ = ("_desk", "_done", "_prepare_by", "_reader", "_request", "address", "port", "sock")
 
     def __init__(
         self, desk: DialDesk, address: str, port: int, request: bytes, reader: AnswerReader, done: Done
@@ -52,10 +51,10 @@ class Dialling:
         self._request = request
         self._reader = reader
         self._done = done
-        self._connected = False
+        self._prepare_by = 0.0
         self.address = address
         self.port = port
-        self.sock: socket.socket
+        self.sock: Socket
 
     def start(self) -> None:
         """Connect; raise Exhausted when that cannot even be tried."""
@@ -65,7 +64,7 @@ class Dialling:
         except OSError as error:
             raise Exhausted from error
         self.sock = sock
-        tune(sock, keepalive_s=desk.keepalive_s, stall_s=desk.stall_s)
+        tune(sock, desk.keepalive_s)
         desk.connect.start(self)
         code = sock.connect_ex((self.address, self.port))
         if code in EXHAUSTED_ERRNOS:
@@ -83,6 +82,10 @@ class Dialling:
     def time_is_up(self) -> None:
         self._fail(Failed(DialResult.TIMEOUT))
 
+    def give_up(self) -> None:
+        """A fault of ours."""
+        self._fail(Failed(DialResult.BROKEN))
+
     def _on_connected(self, _mask: int) -> None:
         desk = self._desk
         try:
@@ -97,7 +100,7 @@ class Dialling:
             return
         desk.connect.stop(self)
         desk.answer.start(self)
-        desk.prepare.start(self)
+        self._prepare_by = desk.clock() + desk.prepare_s
         desk.poller.change(self.sock, READ)
         desk.poller.hand_over(self.sock, self._on_answer)
 
@@ -114,6 +117,9 @@ class Dialling:
             return
         outcome = self._reader.feed(data)
         while isinstance(outcome, Preparing):
+            if self._desk.clock() > self._prepare_by:
+                outcome = Failed(DialResult.TIMEOUT)
+                break
             self._desk.answer.start(self)
             outcome = self._reader.next()
         if outcome is None:
@@ -134,4 +140,3 @@ class Dialling:
         desk = self._desk
         desk.connect.stop(self)
         desk.answer.stop(self)
-        desk.prepare.stop(self)

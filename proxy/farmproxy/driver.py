@@ -30,6 +30,10 @@ class Party(Protocol):
 
     lease: Lease
 
+    @property
+    def idle(self) -> bool:
+        """Whether the caller was silent for the idle limit; true where it has no connection to be heard on."""
+
     def take(self, pod: Dialling) -> bool:
         """The pod's connection is leased: write the first bytes. False: it is broken, the session did not begin."""
 
@@ -126,6 +130,12 @@ class Driver:
     def renew(self, lease: Lease, max_s: float) -> None:
         lease.expire_in(max_s)
         self.tell(ev.LeaseRenewed(lease.id, max_s))
+
+    def idle(self, lease: Lease) -> None:
+        """A connection of this lease reached the idle limit: the lease ends when all have."""
+        party = self.parties[lease.id]
+        if party.idle and all(join.idle for join in lease.joins or ()):
+            party.close(End.IDLE)
 
     def end_all(self, end: End) -> None:
         """Close every session; the held are refused."""

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 
 from farmproxy.poller import BROKEN, READ, WRITE, Poller
+from farmproxy.sockets import Socket
 from farmproxy.timeouts import Timeouts
 
 LINGER_S = 2.0
@@ -22,7 +23,7 @@ class Farewells:
         self._poller = poller
         self._timeouts: Timeouts[_Farewell] = Timeouts(LINGER_S, clock)
 
-    def say(self, sock: socket.socket, data: bytes) -> None:
+    def say(self, sock: Socket, data: bytes) -> None:
         """Write ``data`` to a socket that the poller watches, and close it in the end."""
         farewell = _Farewell(self._poller, self._timeouts, sock, data)
         self._timeouts.start(farewell)
@@ -39,9 +40,7 @@ class Farewells:
 class _Farewell:
     __slots__ = ("_data", "_discarded", "_poller", "_timeouts", "sock")
 
-    def __init__(
-        self, poller: Poller, timeouts: "Timeouts[_Farewell]", sock: socket.socket, data: bytes
-    ) -> None:
+    def __init__(self, poller: Poller, timeouts: "Timeouts[_Farewell]", sock: Socket, data: bytes) -> None:
         self._poller = poller
         self._timeouts = timeouts
         self._data = data

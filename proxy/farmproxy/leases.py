@@ -24,7 +24,10 @@ class Kind(Enum):
 
 
 class Joined(Protocol):
-    """A connection that was added to a lease."""
+    """A connection that was added to a lease. ``idle``: its caller was silent for the idle limit."""
+
+    @property
+    def idle(self) -> bool: ...
 
     def close(self, end: End) -> None: ...
 

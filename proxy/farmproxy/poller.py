@@ -10,6 +10,8 @@ import select
 import socket
 from collections.abc import Callable
 
+from farmproxy.sockets import Socket
+
 READ = select.EPOLLIN | select.EPOLLRDHUP
 WRITE = select.EPOLLOUT
 GONE = select.EPOLLRDHUP  # the peer sent FIN
@@ -30,8 +32,8 @@ class Poller:
     def __init__(self, on_bug: Callable[[BaseException, Handler], None]) -> None:
         self._epoll = select.epoll()
         self._handlers: dict[int, Handler] = {}
-        self._socks: dict[int, socket.socket] = {}
-        self._graveyard: list[socket.socket] = []
+        self._socks: dict[int, Socket] = {}
+        self._graveyard: list[Socket] = []
         self._in_batch = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_bug = on_bug
@@ -55,20 +57,20 @@ class Poller:
         self._bury()
         self._epoll.close()
 
-    def watch(self, sock: socket.socket, mask: int, handler: Handler) -> None:
+    def watch(self, sock: Socket, mask: int, handler: Handler) -> None:
         fd = sock.fileno()
         self._epoll.register(fd, mask)
         self._handlers[fd] = handler
         self._socks[fd] = sock
 
-    def change(self, sock: socket.socket, mask: int) -> None:
+    def change(self, sock: Socket, mask: int) -> None:
         self._epoll.modify(sock.fileno(), mask)
 
-    def hand_over(self, sock: socket.socket, handler: Handler) -> None:
+    def hand_over(self, sock: Socket, handler: Handler) -> None:
         """Let another handler have the socket's events, the mask unchanged."""
         self._handlers[sock.fileno()] = handler
 
-    def close(self, sock: socket.socket) -> None:
+    def close(self, sock: Socket) -> None:
         """Forget and close the socket; harmless for a closed one."""
         fd = sock.fileno()
         if fd < 0 or self._handlers.pop(fd, None) is None:
@@ -78,7 +80,7 @@ class Poller:
         if not self._in_batch:
             self._bury()
 
-    def abort(self, sock: socket.socket) -> None:
+    def abort(self, sock: Socket) -> None:
         """Close with RST, so that what was sent so far cannot pass for a whole answer."""
         if sock.fileno() >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)

@@ -1,6 +1,7 @@
 """The proxy put together: core, driver, door, questions and their timers, and what the admin port sees of them."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from farmproxy.clocks import Alarm
 from farmproxy.core.events import PodsChanged
 from farmproxy.core.farm import Farm
 from farmproxy.core.snapshots import PoolView
-from farmproxy.dials import DialDesk
+from farmproxy.dials import DialDesk, Dialling
 from farmproxy.door.door import Door
 from farmproxy.door.listener import Listener
 from farmproxy.driver import Driver
@@ -21,7 +22,7 @@ from farmproxy.leases import LeaseBook
 from farmproxy.metrics import Metrics
 from farmproxy.poller import Handler, Poller
 from farmproxy.questions import Questions
-from farmproxy.relay import RelayDesk
+from farmproxy.relay import RelayDesk, Tunnel
 from farmproxy.setting_values import HostPort
 from farmproxy.settings import Settings, limits
 from farmproxy.tokens import Tokens
@@ -64,6 +65,7 @@ class Proxy:
             clock,
             stall_s=settings.stall_s,
             keepalive_s=settings.keepalive_s,
+            idle_s=settings.lease_idle_s,
         )
         self.asker = Asker(
             self.poller,
@@ -113,7 +115,7 @@ class Proxy:
 
     def open_door(self) -> HostPort:
         settings = self.settings
-        bound = self.listener.start(settings.door, keepalive_s=settings.keepalive_s, stall_s=settings.stall_s)
+        bound = self.listener.start(settings.door, keepalive_s=settings.keepalive_s)
         self.log.info("door-open", address=str(bound))
         return bound
 
@@ -180,6 +182,9 @@ class Proxy:
         """A handler raised. Its connection is closed, if it has one; the others go on."""
         self.log.error("bug", handler=getattr(handler, "__qualname__", ""), exc_info=error)
         owner: Any = getattr(handler, "__self__", None)
+        if isinstance(owner, Tunnel | Dialling):
+            with contextlib.suppress(Exception):  # logged once is enough; the core must learn of the end
+                owner.give_up()
         sock = getattr(owner, "sock", None)
         if sock is not None:
             self.poller.close(sock)

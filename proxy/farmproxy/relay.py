@@ -14,7 +14,7 @@ from farmwire.reasons import End
 from farmproxy.farewells import Farewells
 from farmproxy.pipes import PIPE_BYTES, SPLICE_FLAGS, Pipe, Pipes
 from farmproxy.poller import BROKEN, GONE, READ, WRITE, Poller
-from farmproxy.sockets import LOST_ERRNOS, silent_for_s
+from farmproxy.sockets import LOST_ERRNOS, Socket, unheard_s
 from farmproxy.timeouts import Timeouts
 
 _SIZE = 64 * 1024
@@ -23,6 +23,7 @@ _VIEW = memoryview(_BUFFER)
 _BULK_READS = 4  # full reads in a row that make a direction bulk
 _SMALL_READS = 16  # small reads in a row that end it
 _SMALL = 16 * 1024
+_IDLE_LOOKS = 8  # looks without a caller's byte that make the idle limit: it is kept to an eighth
 _ANY = READ | BROKEN
 
 
@@ -36,7 +37,7 @@ class BytesTold(Protocol):
 class RelayDesk:
     """What all tunnels share."""
 
-    __slots__ = ("farewells", "keepalive_s", "pipes", "poller", "stall", "told")
+    __slots__ = ("farewells", "idle", "keepalive_s", "look", "pipes", "poller", "stall", "told")
 
     def __init__(
         self,
@@ -47,18 +48,26 @@ class RelayDesk:
         *,
         stall_s: float,
         keepalive_s: float,
+        idle_s: float,
     ) -> None:
+        """``idle_s`` 0: no idle limit."""
         self.poller = poller
         self.farewells = farewells
         self.told = told
         self.pipes = Pipes()
         self.keepalive_s = keepalive_s
         self.stall: Timeouts[tuple[Tunnel, bool]] = Timeouts(stall_s, clock)
+        self.look: Timeouts[Tunnel] = Timeouts(keepalive_s, clock)
+        self.idle: Timeouts[Tunnel] | None = Timeouts(idle_s / _IDLE_LOOKS, clock) if idle_s else None
 
     def sweep(self) -> None:
-        """End the tunnels in which one side took nothing for the stall limit."""
+        """End the tunnels in which one side took nothing for the stall limit, or has vanished."""
         for tunnel, up in self.stall.expired():
             tunnel.stalled(up=up)
+        for tunnel in self.look.expired():
+            tunnel.look()
+        for tunnel in self.idle.expired() if self.idle is not None else ():
+            tunnel.look_idle()
 
 
 class Flow:
@@ -66,7 +75,7 @@ class Flow:
 
     __slots__ = ("bulk", "dst", "pending", "pipe", "small", "src", "total", "up")
 
-    def __init__(self, src: socket.socket, dst: socket.socket, *, up: bool) -> None:
+    def __init__(self, src: Socket, dst: Socket, *, up: bool) -> None:
         self.src = src
         self.dst = dst
         self.up = up
@@ -87,9 +96,13 @@ class Tunnel:
         "_desk",
         "_down",
         "_ended",
+        "_heard",
         "_leaving",
         "_muted",
+        "_on_idle",
         "_pod_mask",
+        "_quiet",
+        "_suspected",
         "_up",
         "by_pod",
         "caller",
@@ -98,7 +111,7 @@ class Tunnel:
     )
 
     def __init__(
-        self, desk: RelayDesk, caller: socket.socket, pod: socket.socket, ended: Callable[[End, bool], None]
+        self, desk: RelayDesk, caller: Socket, pod: Socket, ended: Callable[[End, bool], None]
     ) -> None:
         """Both sockets are watched by the poller already; call ``start`` once."""
         self._desk = desk
@@ -107,17 +120,23 @@ class Tunnel:
         self._down = Flow(pod, caller, up=False)
         self._leaving = False  # the caller is gone; only what it sent still goes to the pod
         self._muted = False  # the pod takes nothing more; what it sent still goes to the caller
-        self._caller_mask = self._pod_mask = 0
+        self._suspected = 0  # sides (1 caller, 2 pod) that left something unacknowledged at the last look
+        self._caller_mask = 0  # unknown: the caller's owner may have stopped reading
+        self._pod_mask = READ  # as the dial left it
         self.caller = caller
         self.pod = pod
         self.over = False
         self.by_pod = False  # the pod's side ended it
+        self._heard = 0  # bytes from the caller at the last look
+        self._quiet = 0  # looks since there was a new one
+        self._on_idle: Callable[[], None] | None = None
 
     def start(self, sent: int, pending: bytes) -> None:
         """Begin: ``sent`` bytes were written to the pod, ``pending`` are still to be."""
         poller = self._desk.poller
         poller.hand_over(self.caller, self._on_caller)
         poller.hand_over(self.pod, self._on_pod)
+        self._desk.look.start(self)
         self._up.total = sent
         self._desk.told.bytes_up += sent
         if pending:
@@ -137,9 +156,32 @@ class Tunnel:
     def bytes_down(self) -> int:
         return self._down.total
 
+    def limit_idle(self, on_idle: Callable[[], None]) -> None:
+        """Call ``on_idle`` at each look that finds the caller silent for the idle limit, if there is one."""
+        if self._desk.idle is not None:
+            self._on_idle = on_idle
+            self._desk.idle.start(self)
+
+    @property
+    def idle(self) -> bool:
+        return self._quiet >= _IDLE_LOOKS
+
+    def look_idle(self) -> None:
+        assert self._desk.idle is not None
+        assert self._on_idle is not None
+        self._desk.idle.start(self)
+        self._quiet = self._quiet + 1 if self._up.total == self._heard else 0
+        self._heard = self._up.total
+        if self.idle:
+            self._on_idle()
+
     def close(self, end: End) -> None:
         """End it now, from outside."""
         self._finish(end)
+
+    def give_up(self) -> None:
+        """A fault of ours."""
+        self._finish(End.POD_LOST, abort=True)
 
     def stalled(self, *, up: bool) -> None:
         """The destination of this direction took nothing for the stall limit."""
@@ -149,8 +191,24 @@ class Tunnel:
             # The lease's time is not for waiting on a pod that takes nothing.
             self._finish(End.DONE if self._leaving else End.POD_LOST, abort=True)
             return
-        vanished = silent_for_s(self.caller) > 2 * self._desk.keepalive_s
+        _, silent_s = unheard_s(self.caller)
+        vanished = silent_s > 2 * self._desk.keepalive_s
         self._finish(End.CALLER_LOST if vanished else End.STALL, abort=True)
+
+    def look(self) -> None:
+        """Once in a keepalive time: end it if what was sent to a side has gone unacknowledged since the last look."""
+        suspected, self._suspected = self._suspected, 0
+        for side, sock in ((1, self.caller), (2, self.pod)):
+            waits, silent_s = unheard_s(sock)
+            if not waits or silent_s < self._desk.keepalive_s:
+                continue
+            if not suspected & side:
+                self._suspected |= side
+                continue
+            self.by_pod = side == 2
+            self._finish(End.POD_LOST if self.by_pod else End.CALLER_LOST, abort=True)
+            return
+        self._desk.look.start(self)
 
     def _on_caller(self, mask: int) -> None:
         if mask & WRITE and self._waits(self._down):
@@ -328,8 +386,9 @@ class Tunnel:
 
     def _drop(self, flow: Flow) -> None:
         """Forget what waits in this direction."""
-        flow.pending = b""
-        self._desk.stall.stop((self, flow.up))
+        if self._waits(flow):
+            flow.pending = b""
+            self._desk.stall.stop((self, flow.up))
         self._release(flow)
 
     def _release(self, flow: Flow) -> None:
@@ -342,6 +401,9 @@ class Tunnel:
         if self.over:
             return
         self.over = True
+        self._desk.look.stop(self)
+        if self._desk.idle is not None:
+            self._desk.idle.stop(self)
         unread = self._muted or self._waits(self._up)
         self._drop(self._up)
         self._drop(self._down)

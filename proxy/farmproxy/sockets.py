@@ -10,19 +10,25 @@ LOST_ERRNOS = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH,
 # Ours alone is the fault: no descriptor, port or memory left here.
 EXHAUSTED_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 _PROBES = 3
-_LAST_ACK_RECV = struct.Struct("I")
-_LAST_ACK_RECV_OFFSET = 56  # tcpi_last_ack_recv of struct tcp_info (linux/tcp.h), milliseconds
+_TCP = socket.IPPROTO_TCP
+_TYPE = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+_UNACKED = struct.Struct("I")
+_UNACKED_OFFSET = 24  # tcpi_unacked of struct tcp_info (linux/tcp.h), segments
+_LAST_ACK_RECV_OFFSET = 56  # tcpi_last_ack_recv, milliseconds
+
+# The C type itself: the same calls without the Python layer that a socket's life otherwise costs a lease twice.
+Socket = socket.SocketType
 
 
-def listen(host: str, port: int, *, keepalive_s: float, stall_s: float) -> socket.socket:
+def listen(host: str, port: int, *, keepalive_s: float) -> Socket:
     """The door's listening socket; Linux hands its TCP options on to every connection that it accepts."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    sock = Socket(family, _TYPE, 0)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6 and host == "::":
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        tune(sock, keepalive_s=keepalive_s, stall_s=stall_s)
+        tune(sock, keepalive_s)
         sock.bind((host, port))
         sock.listen(4096)
     except OSError:
@@ -31,34 +37,43 @@ def listen(host: str, port: int, *, keepalive_s: float, stall_s: float) -> socke
     return sock
 
 
-def outgoing(address: str) -> socket.socket:
+def accept(listening: Socket, family: int) -> tuple[Socket, str]:
+    """The next connection, non-blocking, and the address of its peer."""
+    fd, peer = listening._accept()  # type: ignore[attr-defined]  # noqa: SLF001  # accept() is Python around it
+    sock = Socket(family, socket.SOCK_STREAM, 0, fd)
+    sock.setblocking(False)
+    return sock, peer[0]
+
+
+def outgoing(address: str) -> Socket:
     """A non-blocking socket of the address's family."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    return Socket(socket.AF_INET6 if ":" in address else socket.AF_INET, _TYPE, 0)
 
 
-def tune(sock: socket.socket, *, keepalive_s: float, stall_s: float) -> None:
+def tune(sock: Socket, keepalive_s: float) -> None:
     """Small messages at once; a silent peer is probed after ``keepalive_s`` and given up after twice that.
 
-    A peer that vanished with data under way is not probed but retransmitted to: TCP_USER_TIMEOUT bounds that. It also
-    cuts off a peer that merely stopped reading, so it must not be shorter than the stall limit.
+    TCP_USER_TIMEOUT stays unset: it would bound retransmission too, but also cut off a peer that only stopped reading
+    (see ``unheard_s``).
     """
     idle_s = max(1, math.ceil(keepalive_s))
-    interval_s = max(1, math.ceil(keepalive_s / _PROBES))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle_s)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval_s)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-    lost_s = max(idle_s + _PROBES * interval_s, stall_s + interval_s)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(lost_s * 1000))
+    sock.setsockopt(_TCP, socket.TCP_KEEPIDLE, idle_s)
+    sock.setsockopt(_TCP, socket.TCP_KEEPINTVL, max(1, idle_s // _PROBES))
+    sock.setsockopt(_TCP, socket.TCP_KEEPCNT, _PROBES)
 
 
-def silent_for_s(sock: socket.socket) -> float:
-    """Seconds since the peer's kernel last acknowledged anything: a stopped reader's kernel still does."""
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-    milliseconds: int = _LAST_ACK_RECV.unpack_from(info, _LAST_ACK_RECV_OFFSET)[0]
-    return milliseconds / 1000
+def unheard_s(sock: Socket) -> tuple[bool, float]:
+    """Whether something sent is not acknowledged yet, and the seconds since the peer's kernel acknowledged anything.
+
+    The kernel of a peer that stopped reading goes on acknowledging probes; that of a vanished one does not, and then
+    keepalive does not run either: only retransmission does, for a quarter of an hour.
+    """
+    info = sock.getsockopt(_TCP, socket.TCP_INFO, 104)
+    unacked: int = _UNACKED.unpack_from(info, _UNACKED_OFFSET)[0]
+    milliseconds: int = _UNACKED.unpack_from(info, _LAST_ACK_RECV_OFFSET)[0]
+    return unacked > 0, milliseconds / 1000
 
 
 def authority(host: str, port: int) -> str:

@@ -5,8 +5,6 @@ bound nothing is read, and the kernel still reports FIN (EPOLLRDHUP) unless its 
 hold limit ends the wait.
 """
 
-import socket
-
 from farmwire.reasons import End, Refusal
 
 from farmproxy.dials import Dialling
@@ -14,10 +12,10 @@ from farmproxy.door import answers
 from farmproxy.door.door import EARLY_LIMIT, Door
 from farmproxy.door.heads import Head, for_pod
 from farmproxy.door.routes import BODY_LIMIT
-from farmproxy.leases import Lease
+from farmproxy.leases import Kind, Lease
 from farmproxy.poller import BROKEN, GONE, READ
 from farmproxy.relay import Tunnel
-from farmproxy.sockets import authority
+from farmproxy.sockets import Socket, authority
 
 _NOT_FOR_PODS = frozenset({b"host", b"origin", b"authorization", b"expect"})
 _OVERHEAD = 2048  # bytes of Python objects a caller costs while it waits
@@ -57,7 +55,7 @@ class SessionCaller:
     )
 
     def __init__(
-        self, door: Door, lease: Lease, sock: socket.socket, head: Head, target: bytes, early: bytearray
+        self, door: Door, lease: Lease, sock: Socket, head: Head, target: bytes, early: bytearray
     ) -> None:
         self._door = door
         self._head = head
@@ -81,6 +79,10 @@ class SessionCaller:
 
     # --- as the driver's party
 
+    @property
+    def idle(self) -> bool:
+        return self._tunnel is not None and self._tunnel.idle
+
     def take(self, pod: Dialling) -> bool:
         data = head_for_pod(self._head, self._target, pod.address, pod.port) + self._early
         try:
@@ -101,6 +103,8 @@ class SessionCaller:
             self._say_continue()
         left, self._early = bytes(self._early), bytearray()
         tunnel.start(self._sent, left)
+        if self.lease.kind is Kind.SOCKET:  # who waits for the answer of a job is silent by nature
+            tunnel.limit_idle(lambda: self._door.driver.idle(self.lease))
 
     def refuse(self, reason: Refusal, detail: str) -> None:
         self._door.refuse(self.sock, reason, detail)

@@ -3,8 +3,6 @@
 The first request that takes a lease owns the connection: from then on it belongs to that lease's caller.
 """
 
-import socket
-
 from farmwire.reasons import Refusal
 
 from farmproxy.door import answers, heads
@@ -20,6 +18,7 @@ from farmproxy.door.wishes import judge
 from farmproxy.ids import new_id_and_key
 from farmproxy.leases import Kind, Lease
 from farmproxy.poller import READ
+from farmproxy.sockets import Socket
 
 _CHUNK = 16 * 1024
 _KINDS = {Does.SOCKET: Kind.SOCKET, Does.RENDER: Kind.RENDER, Does.NAME: Kind.NAMED}
@@ -30,7 +29,7 @@ class Connection:
 
     __slots__ = ("_api", "_buffer", "_close", "_door", "_seen", "_served", "peer", "sock")
 
-    def __init__(self, door: Door, api: LeasesApi, sock: socket.socket, peer: str) -> None:
+    def __init__(self, door: Door, api: LeasesApi, sock: Socket, peer: str) -> None:
         self._door = door
         self._api = api
         self._buffer = bytearray()

@@ -1,6 +1,5 @@
 """What every caller's connection shares: the rules, who a caller is, and how it is refused."""
 
-import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from farmproxy.metrics import Metrics
 from farmproxy.poller import Poller
 from farmproxy.relay import RelayDesk
 from farmproxy.settings import Settings
+from farmproxy.sockets import Socket
 from farmproxy.timeouts import Timeouts
 from farmproxy.tokens import Tokens
 from farmproxy.versions import Versions
@@ -103,7 +103,7 @@ class Door:
         if self.room() < (2 if intent.does is not Does.JOIN else 1):
             raise Refused(Refusal.DESCRIPTORS, "the proxy has no descriptor left for one more session")
 
-    def refuse(self, sock: socket.socket, reason: Refusal, detail: str, *, bare: bool = False) -> None:
+    def refuse(self, sock: Socket, reason: Refusal, detail: str, *, bare: bool = False) -> None:
         """Answer and close; counted and logged, without anything that the caller sent."""
         self.metrics.refusals[reason].inc()
         self.log.info("caller-refused", reason=reason)

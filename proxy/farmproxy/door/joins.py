@@ -3,8 +3,6 @@
 A join has no say over the lease: its end, however it comes, ends this connection only.
 """
 
-import socket
-
 from farmwire.reasons import DialResult, End, Refusal
 
 from farmproxy.dials import Dialling, Exhausted
@@ -16,14 +14,14 @@ from farmproxy.handshakes import NOT_RUNNING, AnswerReader, Failed, Leased, join
 from farmproxy.leases import Lease
 from farmproxy.poller import BROKEN, GONE, READ
 from farmproxy.relay import Tunnel
-from farmproxy.sockets import authority
+from farmproxy.sockets import Socket, authority
 
 
 class Join:
     __slots__ = ("_dialling", "_door", "_early", "_head", "_target", "_tunnel", "lease", "sock")
 
     def __init__(
-        self, door: Door, lease: Lease, sock: socket.socket, head: Head, target: bytes, early: bytearray
+        self, door: Door, lease: Lease, sock: Socket, head: Head, target: bytes, early: bytearray
     ) -> None:
         self._door = door
         self._head = head
@@ -56,6 +54,10 @@ class Join:
             lease.joins = set()
         lease.joins.add(self)
         door.joined(lease)
+
+    @property
+    def idle(self) -> bool:
+        return self._tunnel is not None and self._tunnel.idle
 
     def close(self, end: End) -> None:
         """The lease is over."""
@@ -94,6 +96,7 @@ class Join:
             self._say_continue()
         self._early = bytearray()
         self._tunnel.start(sent, bytes(data[sent:]))
+        self._tunnel.limit_idle(lambda: self._door.driver.idle(self.lease))
 
     def _say_continue(self) -> None:
         try:

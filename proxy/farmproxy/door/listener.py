@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import socket
 
 from farmwire.reasons import Refusal
 
@@ -13,7 +12,7 @@ from farmproxy.door.connections import Connection
 from farmproxy.door.door import Door
 from farmproxy.poller import READ
 from farmproxy.setting_values import HostPort
-from farmproxy.sockets import EXHAUSTED_ERRNOS, listen
+from farmproxy.sockets import EXHAUSTED_ERRNOS, Socket, accept, listen
 
 _BATCH = 64  # accepts before others get their turn
 _PAUSE_S = 0.1  # after an accept that failed for want of descriptors or memory
@@ -24,16 +23,18 @@ class Listener:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._api = LeasesApi(door)
-        self._sock: socket.socket | None = None
+        self._sock: Socket | None = None
+        self._family = 0
         self._paused: asyncio.TimerHandle | None = None
 
     @property
     def open(self) -> bool:
         return self._sock is not None
 
-    def start(self, address: HostPort, *, keepalive_s: float, stall_s: float) -> HostPort:
+    def start(self, address: HostPort, *, keepalive_s: float) -> HostPort:
         """Listen; gives the address bound (port 0 asks the system for one). OSError when it is taken."""
-        self._sock = listen(address.host, address.port, keepalive_s=keepalive_s, stall_s=stall_s)
+        self._sock = listen(address.host, address.port, keepalive_s=keepalive_s)
+        self._family = self._sock.family
         self._door.poller.watch(self._sock, _ACCEPT, self._on_ready)
         host, port = self._sock.getsockname()[:2]
         bound = HostPort(host, port)
@@ -53,7 +54,7 @@ class Listener:
             return
         for _ in range(_BATCH):
             try:
-                sock, peer = listening.accept()
+                sock, peer = accept(listening, self._family)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -63,10 +64,9 @@ class Listener:
                 if error.errno in {errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH}:
                     continue  # that connection is gone already (accept(2))
                 raise
-            self._welcome(sock, peer[0])
+            self._welcome(sock, peer)
 
-    def _welcome(self, sock: socket.socket, peer: str) -> None:
-        sock.setblocking(False)
+    def _welcome(self, sock: Socket, peer: str) -> None:
         door = self._door
         if door.room() <= 0:
             door.metrics.refusals[Refusal.DESCRIPTORS].inc()
@@ -78,7 +78,7 @@ class Listener:
         door.poller.watch(sock, READ, connection.on_ready)
         door.heads.start(connection)
 
-    def _pause(self, listening: socket.socket) -> None:
+    def _pause(self, listening: Socket) -> None:
         """A full process would be told of the same waiting connection for ever: look again a little later."""
         self._door.log.warning("accept-paused", for_s=_PAUSE_S)
         self._door.poller.change(listening, 0)

@@ -3,7 +3,6 @@
 The proxy's own connection to the agent is the lease; it carries no byte, and nobody's socket but that one ends it.
 """
 
-import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from farmproxy.door import answers
 from farmproxy.door.door import Door
 from farmproxy.leases import Lease, moment
 from farmproxy.poller import GONE
+from farmproxy.sockets import Socket
 
 if TYPE_CHECKING:
     from farmproxy.door.connections import Connection
@@ -34,7 +34,7 @@ class NamedCaller:
         self._connection = connection
         self._host = host
         self._secure = secure
-        self._pod: socket.socket | None = None
+        self._pod: Socket | None = None
         self.lease = lease
 
     def arrive(self, hold_s: float, cost: int) -> None:
@@ -45,6 +45,10 @@ class NamedCaller:
         self._door.driver.arrive(self, hold_s, cost + _OVERHEAD)
 
     # --- as the driver's party
+
+    @property
+    def idle(self) -> bool:
+        return True  # its joins are all there is to hear
 
     def take(self, pod: Dialling) -> bool:
         self._pod = pod.sock

@@ -10,7 +10,7 @@ async def test_a_websocket_caller_gets_a_pod_of_its_own(farm, fakes):
     pod = fakes.Pod("a")
     await farm.add(pod)
     caller = await farm.upgrade("/devtools/browser/farm?token=x&label=job&keep=1")
-    status, fields = await caller.head()
+    status, _fields = await caller.head()
     assert status == 101
     caller.send(b"hello")
     assert await caller.reader.readexactly(5) == b"hello"
