@@ -9,7 +9,7 @@ import platform
 import time
 import traceback
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import suppress
 
 import aiohttp
 
@@ -41,11 +41,8 @@ class Engine:
     async def run(self, scenarios: Sequence[Scenario]) -> Report:
         began = time.time()
         report = Report(self._testbed.kind, f"{platform.system()} {platform.machine()}", __version__, began)
-        async with AsyncExitStack() as stack:
-            served = await stack.enter_async_context(pages.serve())
-            session = await stack.enter_async_context(
-                aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
-            )
+        connector = aiohttp.TCPConnector(limit=0)
+        async with pages.serve() as served, aiohttp.ClientSession(connector=connector) as session:
             for number, scenario in enumerate(scenarios, 1):
                 self._listener.began(scenario.name, scenario.claim, number, len(scenarios))
                 result = await self._result(scenario, served, session)
@@ -60,11 +57,9 @@ class Engine:
         self, scenario: Scenario, served: pages.Pages, session: aiohttp.ClientSession
     ) -> Result:
         result = Result(scenario.name, scenario.claim, Verdict.PASSED, began=time.time())
-        cannot = [
-            f"{verb}: {self._testbed.cannot[verb]}" for verb in scenario.needs if verb in self._testbed.cannot
-        ]
-        if cannot:
-            result.verdict, result.reason = Verdict.NOT_HERE, "; ".join(cannot)
+        cannot = self._testbed.cannot
+        if missing := [f"{verb}: {cannot[verb]}" for verb in scenario.needs if verb in cannot]:
+            result.verdict, result.reason = Verdict.NOT_HERE, "; ".join(missing)
             return result
         timeline = Timeline(self._listener)
         admin = Admin(self._testbed.admin, session)
@@ -81,15 +76,7 @@ class Engine:
         served.forget()
         result.timeline = timeline.moments
         result.duration_s = round(timeline.now_ms() / 1000, 3)
-        result.blast_radius = blast_radius(result.fates)
-        if result.verdict is Verdict.PASSED and not all(
-            c.passed for c in [*result.checks, *result.invariants]
-        ):
-            result.verdict = Verdict.FAILED
-        if result.verdict is Verdict.FAILED and not result.reason:
-            broken = [c.name for c in [*result.checks, *result.invariants] if not c.passed]
-            result.reason = "; ".join(broken)
-        return result
+        return _settled(result)
 
     async def _play(
         self,
@@ -100,33 +87,25 @@ class Engine:
         served: pages.Pages,
         session: aiohttp.ClientSession,
     ) -> None:
+        testbed, listener = self._testbed, self._listener
         async with asyncio.TaskGroup() as group:
             crowd = Crowd(
-                self._testbed.door,
+                testbed.door,
                 scenario.name,
                 group=group,
                 driver=self._driver,
                 session=session,
                 timeline=timeline,
-                listener=self._listener,
+                listener=listener,
             )
             stage = Stage(
-                self._testbed,
-                crowd=crowd,
-                pages=served,
-                admin=admin,
-                timeline=timeline,
-                listener=self._listener,
-                name=scenario.name,
+                testbed, crowd=crowd, pages=served, admin=admin, timeline=timeline, listener=listener
             )
             try:
                 result.verdict, result.reason = await _judged(scenario, stage)
             finally:
-                result.checks, result.numbers = stage.checks, stage.numbers
-                result.fates = crowd.fates()
+                result.checks, result.numbers, result.fates = stage.checks, stage.numbers, crowd.fates()
                 crowd.stop()
-        if not stage.checks and result.verdict is Verdict.PASSED:
-            result.verdict, result.reason = Verdict.NOT_STAGED, "the scenario checked nothing"
 
     async def _make_whole(self, pods: int, admin: Admin) -> None:
         setup = await self._testbed.setup()
@@ -153,23 +132,15 @@ class Engine:
             result.reason = f"{result.reason}; the farm was not restored: {error}".removeprefix("; ")
             if result.verdict is Verdict.PASSED:
                 result.verdict = Verdict.NOT_STAGED
-        except asyncio.CancelledError:
-            self._interrupted = True
-            result.verdict, result.reason = (
-                Verdict.INTERRUPTED,
-                "interrupted while the farm was being restored",
-            )
-            raise
         else:
             timeline.add("stage", "the farm is whole again")
 
     async def _invariants(self, timeline: Timeline, admin: Admin) -> list[Check]:
-        try:
+        # Should quiet not come, the checks below say what is left.
+        with suppress(TimeoutError):
             async with asyncio.timeout(QUIET_S):
                 while await _whole(admin) < 0:
                     await asyncio.sleep(0.1)
-        except TimeoutError:
-            pass  # the checks below say what is left
         pool = await admin.pool()
         tenures = witnesses.tenures(await self._testbed.pod_logs_since(timeline.began))
         loud = witnesses.faults_of_ours(await self._testbed.proxy_log_since(timeline.began))
@@ -179,6 +150,17 @@ class Engine:
             checks.none("two leases on one pod at one time (agents)", witnesses.overlaps(tenures)),
             checks.none("errors in the proxy's own log", loud),
         ]
+
+
+def _settled(result: Result) -> Result:
+    """Count the blast radius, and let a check that failed outweigh a scenario that came to its end."""
+    result.blast_radius = blast_radius(result.fates)
+    broken = [check.name for check in [*result.checks, *result.invariants] if not check.passed]
+    if result.verdict is Verdict.PASSED and broken:
+        result.verdict, result.reason = Verdict.FAILED, "; ".join(broken)
+    elif result.verdict is Verdict.PASSED and not result.checks:
+        result.verdict, result.reason = Verdict.NOT_STAGED, "the scenario checked nothing"
+    return result
 
 
 async def _judged(scenario: Scenario, stage: Stage) -> tuple[Verdict, str]:

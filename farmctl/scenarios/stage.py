@@ -36,14 +36,12 @@ class Stage:
         admin: Admin,
         timeline: Timeline,
         listener: Listener,
-        name: str,
     ) -> None:
         self.testbed = testbed
         self.crowd = crowd
         self.pages = pages
         self.admin = admin
         self.timeline = timeline
-        self.name = name
         self.checks: list[Check] = []
         self.numbers: dict[str, float] = {}
         self._listener = listener
