@@ -11,6 +11,7 @@ from collections import OrderedDict
 from farmproxy.core.commands import AskAgent, StopAsking
 from farmproxy.core.events import PodKey
 from farmproxy.core.pods import AskKind, Pod
+from farmproxy.core.timers import Timer
 from farmproxy.core.turns import Turn
 
 LONG_ASK_S = 30.0  # an unready pod's long poll; longer ones gain nothing and hold a connection
@@ -35,7 +36,7 @@ class Asks:
         self.aside: Queue = OrderedDict()  # set aside, by ask_after
         self.long_open = 0
         self.aside_open = 0
-        self._wake_at = 0.0  # a wake for the next pod set aside stands until then
+        self.wake: Timer | None = None  # for the next pod set aside
 
     def recycle(self, pod: Pod) -> None:
         """Ask until the recycle limit. A pod that will never be free again is asked once, at once, because the
@@ -102,16 +103,16 @@ class Asks:
         while self.aside and self.aside_open < self.sample:
             pod = next(iter(self.aside.values()))
             if pod.ask_after > now:
-                if self._wake_at <= now:
-                    self._wake_at = pod.ask_after
-                    self._turn.timers.set(pod.ask_after, self._woken, None)
+                if self.wake is None:
+                    self.wake = self._turn.timers.set(pod.ask_after, self._woken, None)
                 return
             self._dequeue(pod)
             self.aside_open += 1
             self._ask(pod, AskKind.SET_ASIDE, 0.0)
 
     def _woken(self, _: None) -> None:
-        """Nothing to do here: the farm settles every pool after a timer, and that fills the places."""
+        """The farm settles every pool after a timer, and that fills the places."""
+        self.wake = None
 
     def _ask(self, pod: Pod, kind: AskKind, wait_s: float, lease: str | None = None) -> None:
         pod.ask = kind

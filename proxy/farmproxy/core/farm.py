@@ -96,7 +96,7 @@ class Farm:
 
     def check_invariants(self) -> None:
         """Raise BrokenInvariant if any book disagrees with another. O(everything): for tests."""
-        check(self._pools, self._callers, self._door_closed_at)
+        check(self._pools, self._callers, self._door_closed_at, len(self._turn.timers))
 
     def story(self, id_: str) -> list[str]:
         """What happened to a caller (by id) or a pod (by key), oldest first; empty when unknown or too old."""

@@ -19,13 +19,20 @@ ASKED_IN = {
 }
 
 
-def check(pools: Mapping[str, Pool], callers: Mapping[str, Caller], door_closed_at: int | None) -> None:
+def check(
+    pools: Mapping[str, Pool], callers: Mapping[str, Caller], door_closed_at: int | None, timers: int
+) -> None:
+    """``timers``: how many are live. Raises BrokenInvariant."""
+    owned = sum(caller.timer is not None for caller in callers.values())
     for pool in pools.values():
         mine = [caller for caller in callers.values() if caller.pool == pool.name]
         _check_pods(pool)
         _check_callers(pool, mine)
         _check_pairs(pool, mine)
         _check_asks(pool.asks, list(pool.roster.pods.values()))
+        owned += sum(pod.timer is not None for pod in pool.roster.pods.values())
+        owned += pool.asks.wake is not None
+    _must(owned == timers, f"{timers} timers are set, {owned} belong to someone")
     for caller in callers.values():
         late = door_closed_at is not None and caller.seq > door_closed_at
         _must(not late, f"caller {caller.id} came after the door was closed and is still here")

@@ -79,9 +79,7 @@ class Pod:
     known: bool = True  # some slice has it
     terminating: bool = False
 
-    # What the slices said last, and whether they ever admitted this incarnation.
-    ready: bool = False
-    admitted: bool = False
+    ready: bool = False  # what the slices said last
     # The agent's last word (None: none, or overtaken by a lease or a fault), and whether a slice has shown
     # ready since: only then may a slice's "not ready" overrule it (slices lag by seconds and carry no time).
     word: bool | None = None
@@ -116,6 +114,10 @@ class Pod:
         """Free as far as agent and slice say: the agent's word stands until a slice has shown ready again."""
         return self.ready or (self.word is True and not self.ready_since_word)
 
+    def heard(self, word: bool | None) -> None:
+        self.word = word
+        self.ready_since_word = False
+
     @property
     def keyed_by_address(self) -> bool:
         """No UID: the key can be inherited by another pod, so nothing said of it is for ever."""
@@ -131,6 +133,5 @@ def new_pod(seen: PodSeen) -> Pod:
         state=UNREADY,
         terminating=seen.terminating,
         ready=seen.ready,
-        admitted=seen.ready,
         ready_since_word=seen.ready,
     )

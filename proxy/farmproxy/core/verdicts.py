@@ -71,7 +71,7 @@ class Verdicts:
         pod.name, pod.address, pod.port = seen.name, seen.address, seen.port
         pod.ready = seen.ready
         if seen.ready:
-            pod.admitted = pod.ready_since_word = True
+            pod.ready_since_word = True
         if seen.fresh_ready:
             clear_faults(pod)
             pod.pause_s = 0.0
@@ -100,8 +100,7 @@ class Verdicts:
     def said(self, pod: Pod, free: bool | None, busy: Busy | None) -> None:
         kind = self._asks.answered(pod)
         if free is not None:
-            pod.word = free
-            pod.ready_since_word = False
+            pod.heard(free)
         if free and pod.leasable:
             if pod.state is FREE:
                 self._roster.free.confirm(pod)
@@ -149,8 +148,7 @@ class Verdicts:
         """A 409: the agent's word, no fault. The first is followed by a question at once, the next ones by growing
         pauses, else an agent that says free and answers 409 would make callers spin.
         """
-        pod.word = False
-        pod.ready_since_word = False
+        pod.heard(False)
         delay_s = pod.pause_s
         self._asks.grow_pause(pod)
         if pod.known:
@@ -171,7 +169,7 @@ class Verdicts:
 
     def fault(self, pod: Pod) -> None:
         pod.faults += 1
-        pod.word = None
+        pod.heard(None)
         if not pod.known:
             self._roster.forget(pod)
             return
@@ -198,8 +196,7 @@ class Verdicts:
         self._roster.move(pod, LEASED, "101")
         clear_faults(pod)
         pod.pause_s = 0.0
-        pod.word = None  # it said "yours"; whatever a slice shows from now on is younger than its last "free"
-        pod.ready_since_word = False
+        pod.heard(None)  # it said "yours", which overtakes any "free" of before
 
     def ended(self, pod: Pod) -> None:
         self._roster.move(pod, RECYCLING, "the session ended")
@@ -215,10 +212,12 @@ class Verdicts:
     def _unready(
         self, pod: Pod, why: str, *, always: bool = False, delay_s: float = 0.0, busy: Busy | None = None
     ) -> None:
-        """Only pods that a slice once admitted are asked, and none that will never be free again."""
+        """Only a pod that a slice once admitted comes here, so no other is ever asked; nor is one that will never
+        be free again.
+        """
         pod.lease = None
         self._roster.move(pod, UNREADY, why)
-        if pod.admitted and not pod.terminating and busy is not Busy.DRAINING:
+        if not pod.terminating and busy is not Busy.DRAINING:
             self._asks.unready(pod, always=always, delay_s=delay_s)
 
     def _retire(self, pod: Pod) -> None:
