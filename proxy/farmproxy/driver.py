@@ -19,10 +19,12 @@ from farmproxy.core.farm import Farm
 from farmproxy.dials import DialDesk, Dialling, Exhausted
 from farmproxy.endings import Endings
 from farmproxy.handshakes import AnswerReader, Failed, Leased, lease_request
-from farmproxy.leases import Lease, LeaseBook
+from farmproxy.leases import Kind, Lease, LeaseBook
 from farmproxy.metrics import Metrics
 from farmproxy.questions import Questions
 from farmproxy.sockets import authority
+
+RENEWABLE_MAX_S = 7 * 24 * 3600
 
 
 class Party(Protocol):
@@ -172,7 +174,8 @@ class Driver:
             authority(command.address, command.port),
             lease.id,
             key=self._agent_key(),
-            max_s=max(1, round(lease.max_s)),
+            # A lease that may be renewed outlives its first limit; the core ends it, the agent must not.
+            max_s=RENEWABLE_MAX_S if lease.kind is Kind.NAMED else max(1, round(lease.max_s)),
             waited_ms=int(command.waited_s * 1000),
             dials=command.dials,
             public_base=lease.public_base,
