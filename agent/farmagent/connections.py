@@ -15,6 +15,7 @@ READ_LIMIT_BYTES = 64 * 1024  # unread bytes before the peer is made to wait
 LINGER_S = 2.0  # how long what the peer still sends is read after our last byte (else it would see a reset)
 # A peer that vanished without FIN is noticed within about KEEPALIVE_IDLE_S + 3 * KEEPALIVE_INTERVAL_S.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 15, 5, 3
+UNACKNOWLEDGED_MS = 30_000  # the same for one that vanished while bytes were under way (TCP_USER_TIMEOUT)
 
 
 class PeerGone(ConnectionError):
@@ -194,3 +195,4 @@ def _keep_alive(sock: socket.socket | None) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)

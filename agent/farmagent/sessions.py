@@ -24,8 +24,7 @@ CLOSE = ("Connection", "close")
 BODY_LIMIT_BYTES = 256 * 1024
 CHROME_CONNECT_S = 5.0
 CHROME_HEAD_LIMIT_BYTES = 64 * 1024
-# Chrome's side closed first: a death of Chrome is told by its watcher within about this time, else it was a page.
-VERDICT_S = 1.0
+VERDICT_S = 1.0  # how long a Chrome that no longer answers may take to be told dead by its watcher
 # Headers that are the proxy's or Chrome's business, not the caller's.
 DROPPED = frozenset({b"host", b"origin", b"authorization"})
 
@@ -79,10 +78,16 @@ def _peer_end(connection: Connection) -> End:
 
 
 async def _chrome_end(connection: Connection, place: SessionPlace) -> End:
-    """Close at once, then leave the word to Chrome's watcher, which knows how Chrome ended."""
+    """Close at once. A Chrome that still answers has only closed this socket, as after a caller's close frame;
+    for one that does not, its watcher has the word.
+    """
     connection.close()
+    with suppress(races.OverError, ChromeLostError):
+        if place.chrome.heartbeat is not None:
+            await races.unless(place.chrome.heartbeat.ask(), place.over)
+            return End.DONE
     await races.within(place.over.wait(), VERDICT_S)
-    return End.DONE
+    return End.BROWSER_DIED
 
 
 async def _serve(connection: Connection, place: SessionPlace) -> End:
@@ -179,8 +184,7 @@ async def _splice(http: HttpServerSide, request: Request, place: SessionPlace) -
         await chrome.ended.wait()
         raise ChromeLostError("Chrome closed this socket")
     finally:
-        with suppress(RuntimeError):
-            chrome.abort()
+        chrome.close()  # not abort: a reset could take back the caller's last command
 
 
 async def _chrome_head(chrome: Connection) -> tuple[bytes, bytes]:

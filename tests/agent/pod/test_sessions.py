@@ -126,8 +126,7 @@ async def test_chromes_death_closes_a_silent_session(pod):
     assert json.loads(body)["end"] == "browser-died"
 
 
-async def test_a_socket_that_chrome_closes_alone_ends_the_lease_as_done(pod, monkeypatch):
-    monkeypatch.setattr("farmagent.sessions.VERDICT_S", 0.01)
+async def test_a_socket_that_chrome_closes_alone_ends_the_lease_as_done(pod):
     _, _, writer = await upgraded(pod, path=b"/devtools/page/P")
     writer.write(frame({"id": 1, "method": "Test.closeSocket"}))
     _, _, body = await pod.get("/readyz?wait=5&lease=L1")
