@@ -127,7 +127,7 @@ class Engine:
         timeline.add("stage", "restoring the farm")
         try:
             await self._testbed.restore()
-            result.invariants = await self._invariants(timeline, admin)
+            result.invariants = await self._invariants(result, timeline, admin)
         except (StageError, aiohttp.ClientError, OSError) as error:
             result.reason = f"{result.reason}; the farm was not restored: {error}".removeprefix("; ")
             if result.verdict is Verdict.PASSED:
@@ -135,7 +135,7 @@ class Engine:
         else:
             timeline.add("stage", "the farm is whole again")
 
-    async def _invariants(self, timeline: Timeline, admin: Admin) -> list[Check]:
+    async def _invariants(self, result: Result, timeline: Timeline, admin: Admin) -> list[Check]:
         # Should quiet not come, the checks below say what is left.
         with suppress(TimeoutError):
             async with asyncio.timeout(QUIET_S):
@@ -143,7 +143,9 @@ class Engine:
                     await asyncio.sleep(0.1)
         pool = await admin.pool()
         tenures = witnesses.tenures(await self._testbed.pod_logs_since(timeline.began))
-        loud = witnesses.faults_of_ours(await self._testbed.proxy_log_since(timeline.began))
+        proxy_log = await self._testbed.proxy_log_since(timeline.began)
+        witnesses.name_pods(result.fates, result.name, proxy_log)
+        loud = witnesses.faults_of_ours(proxy_log)
         return [
             checks.none("callers still held afterwards", [held.label for held in pool.held]),
             checks.none("leases still running afterwards", [lease.label for lease in pool.leases]),

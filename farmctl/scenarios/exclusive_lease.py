@@ -20,6 +20,7 @@ CLAIM = "With readiness that lags by seconds, no pod ever serves two callers at 
 PLAYWRIGHTS, RAWS = 40, 160
 PROBE_PERIOD_S, SLICE_DELAY_S = 3.0, 3.0
 HOLD_S = 280.0
+ARRIVAL_S = 0.03  # between five callers and the next five, so that the kinds arrive mixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ async def run(stage: Stage) -> None:
         # use their browser; the others only hold a lease, which costs no new Chrome and makes for quick turns.
         if number % 5 == 0:
             stage.crowd.browse(f"page-{number:03}", stage.pages.job(f"exclusive-{number:03}"), ask)
+            await asyncio.sleep(ARRIVAL_S)
         elif number % 2 == 0:
             stage.crowd.raw(f"raw-{number:03}", ask=ask)
         else:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farmctl.scenarios.results import Fate
+
 Record = dict[str, Any]
 # A Chrome started to begin with: the first an agent process starts, so whatever lease its forerunner had is over.
 INCARNATION = ("chrome-started", "start")
@@ -79,6 +81,21 @@ def events(logs: Mapping[str, Sequence[str]] | Sequence[str], event: str) -> lis
     else:
         found = records(logs)
     return sorted((told for told in found if told["event"] == event), key=lambda told: float(told["t"]))
+
+
+def name_pods(fates: Iterable[Fate], scenario: str, proxy_log: Sequence[str]) -> None:
+    """Write into sessions of which the caller could not see the pod the one that the proxy's log names."""
+    pods: dict[str, list[str]] = {}
+    for told in sorted(records(proxy_log), key=lambda told: float(told["t"]) - float(told.get("lease_s", 0))):
+        if told["event"] == "lease-ended":
+            pods.setdefault(str(told.get("label", "")), []).append(str(told.get("pod", "")))
+    for fate in fates:
+        sessions = [span for span in fate.spans if span.state == "session"]
+        leased = pods.get(f"{scenario}/{fate.caller}", [])
+        # A lease that no session of the caller matches (given back unused) leaves nothing to be sure of.
+        if len(sessions) == len(leased):
+            for span, pod in zip(sessions, leased, strict=True):
+                span.pod = span.pod or pod
 
 
 def faults_of_ours(lines: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from farmctl.scenarios import witnesses
 from farmctl.scenarios.admin import Metrics
+from farmctl.scenarios.results import Fate, Span
 
 
 def log_line(event, at, **fields):
@@ -73,3 +74,17 @@ def test_metrics_sum_what_carries_the_labels():
     assert metrics.total("farmproxy_dials_total", result="refused", pool="a") == 2
     assert metrics.total("farmproxy_watch_age_seconds") == 0.5
     assert metrics.total("nothing") == 0
+
+
+def test_the_proxys_log_names_the_pods_that_a_caller_could_not_see():
+    def ended(at, label, pod):
+        return log_line("lease-ended", at, label=label, pod=pod, lease_s=1)
+
+    log = [ended(9, "s/b", "p9"), ended(5, "s/a", "p2"), ended(3, "s/a", "p1"), ended(4, "s/c", "p4")]
+    a = Fate("a", "playwright", "done", [], 2, [Span("session", 0), Span("backoff", 1), Span("session", 2)])
+    b = Fate("b", "raw", "done", [], 1, [Span("waiting", 0), Span("session", 1, 2, "seen")])
+    c = Fate("c", "raw", "done", [], 1, [Span("session", 0), Span("session", 1)])
+    witnesses.name_pods([a, b, c], "s", log)
+    assert [span.pod for span in a.spans] == ["p1", "", "p2"]
+    assert [span.pod for span in b.spans] == ["", "seen"]
+    assert [span.pod for span in c.spans] == ["", ""]  # two sessions and one lease: not sure which
