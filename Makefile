@@ -26,7 +26,8 @@ lint: setup ## Format, lint, types, import arrows, dependencies, spelling
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/deptry . --config pyproject.toml
+	$(BIN)/deptry .
+	for part in proxy agent wire; do (cd $$part && ../$(BIN)/deptry .) || exit 1; done
 	$(BIN)/codespell
 
 bench: setup ## Measure against HAProxy and a bare Chrome; writes docs/performance.json and .md

@@ -21,7 +21,7 @@ PLAYWRIGHT_BUILDS = ("chromium-*/chrome-linux*/chrome",)
 SETTING = "FARMCTL_CHROME"
 
 
-class NoChromium(StageError):  # noqa: N818 - reads as what it is
+class NoChromium(StageError):
     """No Chromium on this machine that a farm could run."""
 
 
