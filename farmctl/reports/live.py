@@ -73,7 +73,8 @@ class Picture:
         many = len(self._fates) > 60
         for fate in self._fates.values():
             sign, style = STATES[state_of(fate)]
-            drawn.append(sign if many else f"{sign} {fate.caller}  ", style)
+            # A hard space keeps sign and name on one line.
+            drawn.append(sign if many else f"{sign}\N{NO-BREAK SPACE}{fate.caller}  ", style)
         return drawn
 
     def _latest(self) -> Table:

@@ -119,7 +119,7 @@ def test_the_live_picture_draws_at_every_step(report):
     picture.caller(Fate("a", "raw", "unfinished", [], 1, [Span("session", 0)]))
     text = text_of(lambda console: console.print(picture))
     assert "mid-job-kill" in text
-    assert "▶ a" in text
+    assert "▶\N{NO-BREAK SPACE}a" in text
 
 
 def test_the_live_picture_leaves_nothing_behind(report):
