@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from farmproxy import __version__, logs
+from farmproxy import __version__, collector, logs
 from farmproxy.settings import Settings, SettingsError, help_text
 
 
@@ -32,6 +32,7 @@ def _run(settings: Settings) -> int:
     from farmproxy.life import serve
 
     log = logs.configure()
+    collector.settle()
     try:
         import uvloop
     except ImportError:

@@ -157,6 +157,7 @@ class SessionCaller:
     def _ended(self, end: End, kept: bool) -> None:
         tunnel, lease = self._tunnel, self.lease
         assert tunnel is not None
+        self._tunnel = None  # each knows the other: let go, or only the cycle collector could free them
         lease.bytes_up, lease.bytes_down = tunnel.bytes_up, tunnel.bytes_down
         lease.by_pod = tunnel.by_pod
         self._door.driver.session_ended(self, end)

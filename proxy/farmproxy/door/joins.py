@@ -128,6 +128,7 @@ class Join:
     def _ended(self, end: End, kept: bool) -> None:
         tunnel = self._tunnel
         assert tunnel is not None
+        self._tunnel = None  # each knows the other: let go, or only the cycle collector could free them
         self.lease.bytes_up += tunnel.bytes_up
         self.lease.bytes_down += tunnel.bytes_down
         self._left()
