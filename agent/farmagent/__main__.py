@@ -28,7 +28,7 @@ Settings come from the environment:
 
 
 async def serve(config: Settings, binary: Binary, work: WorkDirectory) -> None:
-    """Until drained. Raises OSError when the address cannot be listened on."""
+    """Until drained. Raises AgentError when the address cannot be listened on."""
     shop = Workshop(config, binary, work, low_priority=priorities.can_lift())
     loop = asyncio.get_running_loop()
     pod = Pod(shop, on_exit=lambda: reaper.reap_orphans(pod.owns))
@@ -55,9 +55,6 @@ def run(config: Settings) -> None:
     work.open()
     try:
         asyncio.run(serve(config, binary, work))
-    except OSError as error:
-        address = "{}:{}".format(*config.listen)
-        raise AgentError(f"cannot serve on {address}: {error}; set FARMAGENT_LISTEN") from error
     finally:
         work.close()
 

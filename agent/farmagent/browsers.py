@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from farmagent import cdp, races
+from farmagent import cdp, races, sweeps
 from farmagent.binaries import Binary
 from farmagent.chrome import launch
 from farmagent.directories import ChromeDirectories, WorkDirectory, remove
@@ -117,7 +117,7 @@ async def live(browser: Browser, shop: Workshop, command: StartChrome, tell: Cal
             log.info("chrome-ended", chrome=browser.number, asked=asked, returncode=code, detail=why)
         browser.kill()
         tell(ChromeFailed(browser.number, asked=asked))
-        await _clean(browser)
+        await _clean(browser, shop)
 
 
 async def _serve(browser: Browser, shop: Workshop, tell: Callable[[Event], None]) -> bool:
@@ -152,11 +152,21 @@ async def _watched(process: Process, heartbeat: Heartbeat, connection: cdp.Brows
     return process.returncode in (0, None)
 
 
-async def _clean(browser: Browser) -> None:
+async def _clean(browser: Browser, shop: Workshop) -> None:
     process = browser.process
     if process is None:
         return
     await process.exited.wait()
+    user = shop.binary.user
+    left = (
+        await asyncio.to_thread(sweeps.find, shop.settings.sweep, user.uid, spared=shop.work.path)
+        if user is not None
+        else []
+    )
     root = process.directories.root
     if not await asyncio.to_thread(remove, root):
         log.warning("directory-left", path=str(root))
+    if left and user is not None:
+        await asyncio.sleep(sweeps.SETTLE_S)
+        for path in await asyncio.to_thread(sweeps.remove, left, user.uid):
+            log.warning("file-left", path=str(path))

@@ -40,9 +40,13 @@ class Request:
 
     @cached_property
     def path(self) -> str:
-        return (
-            urlsplit(self.target).path if not self.target.startswith("/") else self.target.partition("?")[0]
-        )
+        """Raises BadRequest for an absolute target that is no URL."""
+        if self.target.startswith("/"):
+            return self.target.partition("?")[0]
+        try:
+            return urlsplit(self.target).path
+        except ValueError as error:
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "the target is no URL") from error
 
     @cached_property
     def query(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ from farmwire.headers import UPGRADE_TOKEN
 
 from farmagent import races
 from farmagent.connections import Connection, PeerGone
+from farmagent.errors import AgentError
 from farmagent.http_head import BadRequest, HttpServerSide, Request
 from farmagent.leasing import Leasing
 from farmagent.logs import log
@@ -28,7 +29,9 @@ NO_STORE = ("Cache-Control", "no-store")
 
 
 class AgentServer:
-    """``async with``: listening inside, every connection closed after it. ``address`` is what it listens on."""
+    """``async with``: listening inside, every connection closed after it. ``address`` is what it listens on.
+    Entering raises AgentError when the address cannot be had.
+    """
 
     def __init__(self, pod: Pod, leasing: Leasing) -> None:
         self.address: tuple[str, int] = pod.settings.listen
@@ -42,13 +45,16 @@ class AgentServer:
     async def __aenter__(self) -> Self:
         host, port = self._settings.listen
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self._accept, stall_s=self._settings.stall_s),
-            host,
-            port,
-            backlog=512,
-            start_serving=False,
-        )
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(self._accept, stall_s=self._settings.stall_s),
+                host,
+                port,
+                backlog=512,
+                start_serving=False,
+            )
+        except OSError as error:
+            raise AgentError(f"cannot serve on {host}:{port}: {error}; set FARMAGENT_LISTEN") from error
         await self._group.__aenter__()
         await self._server.start_serving()
         self.address = self._server.sockets[0].getsockname()[:2]

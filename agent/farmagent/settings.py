@@ -69,6 +69,13 @@ def _work_dir(text: str) -> Path:
     return Path(text).absolute()
 
 
+def _paths(text: str) -> tuple[Path, ...]:
+    paths = tuple(Path(part.strip()) for part in text.split(",") if part.strip())
+    if not all(path.is_absolute() for path in paths):
+        raise ValueError("must be absolute paths, separated by commas")
+    return paths
+
+
 def _targets(text: str) -> str:
     if text not in ("refuse", "allow"):
         for part in text.split(","):
@@ -115,6 +122,12 @@ class Settings:
         None,
         _work_dir,
         "parent of Chrome's directories; wiped at start (default: in the temporary directory)",
+    )
+    sweep: tuple[Path, ...] = _setting(
+        (),
+        _paths,
+        "folders that this pod alone uses, e.g. /tmp,/dev/shm: after each Chrome its user's files there are removed "
+        "(only with FARMAGENT_CHROME_USER)",
     )
     policy_dir: Path | None = _setting(
         None, _path, "write Chrome's managed policy here, e.g. /etc/chromium/policies/managed (empty: do not)"

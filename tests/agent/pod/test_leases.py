@@ -4,6 +4,8 @@ import asyncio
 import json
 
 import pytest
+from farmagent.directories import WorkDirectory
+from farmagent.errors import AgentError
 from farmagent.leasing import KeyFile
 
 
@@ -322,3 +324,25 @@ class TestSpare:
             writer.close()
             assert (await pod.get("/readyz?wait=5"))[0] == 200
             assert pod.chrome is pod.chromes[2]
+
+
+async def test_a_full_disk_is_retried_until_there_is_room(pod_with, monkeypatch):
+    monkeypatch.setattr("farmagent.states.BACKOFF_S", 0.01)
+    fresh, tries = WorkDirectory.fresh, []
+
+    def no_room_twice(self):
+        tries.append(1)
+        if len(tries) <= 2:
+            raise OSError(28, "No space left on device")
+        return fresh(self)
+
+    monkeypatch.setattr(WorkDirectory, "fresh", no_room_twice)
+    async with pod_with() as pod:
+        assert (await pod.get("/readyz?wait=5"))[0] == 200
+        assert len(tries) == 3
+
+
+async def test_an_address_that_is_taken_names_the_remedy(pod, pod_with):
+    with pytest.raises(AgentError, match="FARMAGENT_LISTEN"):
+        async with pod_with(listen=f"127.0.0.1:{pod.port}"):
+            raise AssertionError("never inside")
