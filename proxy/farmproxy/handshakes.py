@@ -75,11 +75,12 @@ def join_request(host: str, lease: str, *, key: str | None, public_base: str) ->
 class AnswerReader:
     """Fed with what the agent sends, in any pieces; gives outcomes until one is final (not Preparing)."""
 
-    __slots__ = ("_buffer", "_join", "_lease", "_uid")
+    __slots__ = ("_alive", "_buffer", "_join", "_lease", "_uid")
 
     def __init__(self, lease: str, uid: str | None, *, join: bool = False) -> None:
         """``uid`` None: the endpoint names no pod, so any pod there is the right one."""
         self._buffer = bytearray()
+        self._alive = False  # said 102
         self._lease = lease.encode()
         self._uid = uid.encode() if uid is not None else None
         self._join = join
@@ -100,7 +101,7 @@ class AnswerReader:
     def closed(self) -> Failed:
         """The agent closed: what its answer, whole or not, means."""
         if not self._buffer:
-            return Failed(DialResult.REFUSED)
+            return Failed(DialResult.BROKEN if self._alive else DialResult.REFUSED)
         try:
             head = read_head(self._buffer)
             outcome = None if head is None else self._judge(head, whole=True)
@@ -111,6 +112,7 @@ class AnswerReader:
     def _judge(self, head: AnswerHead, *, whole: bool) -> Outcome | None:
         if head.status == 102:
             del self._buffer[: head.size]
+            self._alive = True
             return PREPARING
         if head.status == 101:
             return self._judge_101(head)

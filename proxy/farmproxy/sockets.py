@@ -1,9 +1,12 @@
 """Socket options of the data path and what the kernel's errors mean: one place for both sides of a session."""
 
 import errno
+import fcntl
 import math
 import socket
 import struct
+import sys
+import termios
 
 # A peer that vanished: keepalive or retransmission gave it up, or the network says it cannot be reached.
 LOST_ERRNOS = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN})
@@ -74,6 +77,11 @@ def unheard_s(sock: Socket) -> tuple[bool, float]:
     unacked: int = _UNACKED.unpack_from(info, _UNACKED_OFFSET)[0]
     milliseconds: int = _UNACKED.unpack_from(info, _LAST_ACK_RECV_OFFSET)[0]
     return unacked > 0, milliseconds / 1000
+
+
+def queued_bytes(sock: Socket) -> int:
+    """What was written and not acknowledged yet: it shrinks while the peer takes anything at all."""
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"), sys.byteorder)
 
 
 def authority(host: str, port: int) -> str:

@@ -153,8 +153,8 @@ class FakePod:
                 else:
                     await self._lease(Shake(head, reader, writer))
                     break
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # a cancelled task of start_server's own would be reported as a fault
         finally:
             self._tasks.discard(task)
             writer.close()
