@@ -169,17 +169,28 @@ async def _judged(scenario: Scenario, stage: Stage) -> tuple[Verdict, str]:
     try:
         async with asyncio.timeout(scenario.limit_s):
             await scenario.run(stage)
-    except ClaimBroken as broken:
-        return Verdict.FAILED, str(broken)
-    except StageError as error:
-        return Verdict.NOT_STAGED, str(error)
-    except TimeoutError:
-        return Verdict.FAILED, f"not over within {scenario.limit_s:g} s"
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        at = f"{where.filename.rpartition('/')[2]}:{where.lineno}"
-        return Verdict.NOT_STAGED, f"the harness itself failed at {at}: {type(error).__name__}: {error}"
+        return _verdict_of(_cause(error), scenario.limit_s)
     return Verdict.PASSED, ""
+
+
+def _cause(error: Exception) -> Exception:
+    """Return the first error inside the groups that a scenario's own task groups make."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _verdict_of(error: Exception, limit_s: float) -> tuple[Verdict, str]:
+    if isinstance(error, ClaimBroken):
+        return Verdict.FAILED, str(error)
+    if isinstance(error, StageError):
+        return Verdict.NOT_STAGED, str(error)
+    if isinstance(error, TimeoutError):
+        return Verdict.FAILED, f"not over within {limit_s:g} s"
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    at = f"{where.filename.rpartition('/')[2]}:{where.lineno}"
+    return Verdict.NOT_STAGED, f"the harness itself failed at {at}: {type(error).__name__}: {error}"
 
 
 async def _whole(admin: Admin) -> int:

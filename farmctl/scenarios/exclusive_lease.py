@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import aiohttp
+
 from farmctl.scenarios import checks, witnesses
 from farmctl.scenarios.callers import Caller
 from farmctl.scenarios.catalogue import Scenario
@@ -20,6 +22,7 @@ CLAIM = "With readiness that lags by seconds, no pod ever serves two callers at 
 PLAYWRIGHTS, RAWS = 40, 160
 PROBE_PERIOD_S, SLICE_DELAY_S = 3.0, 3.0
 HOLD_S = 280.0
+LOOK_EACH_S = 0.2
 ARRIVAL_S = 0.03  # between five callers and the next five, so that the kinds arrive mixed
 
 
@@ -29,7 +32,7 @@ class Evidence:
     seen_by_callers: Sequence[Tenure]  # the raw callers' own view, by the Farm-Pod they were told
     done: int
     struck: Sequence[str]  # callers that saw an error
-    lying_looks: int  # times a pod was seen leased while the control plane called it ready
+    lying_looks: int  # times a pod was seen leased while its endpoint was ready
 
 
 def judge(evidence: Evidence) -> list[Check]:
@@ -46,23 +49,12 @@ def judge(evidence: Evidence) -> list[Check]:
 async def run(stage: Stage) -> None:
     stage.fault(f"probes each {PROBE_PERIOD_S:g} s, slices {SLICE_DELAY_S:g} s late")
     await stage.testbed.set_probes(period_s=PROBE_PERIOD_S, slice_delay_s=SLICE_DELAY_S)
-    ask = Ask(hold_s=HOLD_S)
-    for number in range(1, PLAYWRIGHTS + RAWS + 1):
-        # Every fifth is a Playwright, so that all kinds stand in line for the same pods. Half of the raw ones
-        # use their browser; the others only hold a lease, which costs no new Chrome and makes for quick turns.
-        if number % 5 == 0:
-            stage.crowd.browse(f"page-{number:03}", stage.pages.job(f"exclusive-{number:03}"), ask)
-            await asyncio.sleep(ARRIVAL_S)
-        elif number % 2 == 0:
-            stage.crowd.raw(f"raw-{number:03}", ask=ask)
-        else:
-            stage.crowd.take(f"lease-{number:03}", length_s=0.05, ask=ask)
     lies = 0
     async with asyncio.TaskGroup() as group:
-        settled = group.create_task(stage.crowd.settle(HOLD_S))
+        settled = group.create_task(_all_come_and_go(stage))
         while not settled.done():
             lies += await _lies(stage)
-            await asyncio.wait({settled}, timeout=0.2)
+            await asyncio.wait({settled}, timeout=LOOK_EACH_S)
     if not lies:
         stage.not_staged("no pod was ever seen ready while leased: the probes did not lag")
     stage.proof(f"{lies} times a leased pod was seen whose readiness still said free")
@@ -85,9 +77,30 @@ async def run(stage: Stage) -> None:
     )
 
 
+async def _all_come_and_go(stage: Stage) -> None:
+    ask = Ask(hold_s=HOLD_S)
+    for number in range(1, PLAYWRIGHTS + RAWS + 1):
+        # Every fifth is a Playwright, so that all kinds stand in line for the same pods. Half of the raw ones
+        # use their browser; the others only hold a lease, which costs no new Chrome and makes for quick turns.
+        if number % 5 == 0:
+            stage.crowd.browse(f"page-{number:03}", stage.pages.job(f"exclusive-{number:03}"), ask)
+            await asyncio.sleep(ARRIVAL_S)
+        elif number % 2 == 0:
+            # The first ones stay until the lag of their pods' readiness has surely been seen.
+            length_s = PROBE_PERIOD_S / 2 if number <= 4 else 0.0
+            stage.crowd.raw(f"raw-{number:03}", length_s=length_s, ask=ask)
+        else:
+            stage.crowd.take(f"lease-{number:03}", length_s=0.05, ask=ask)
+    await stage.crowd.settle(HOLD_S)
+
+
 async def _lies(stage: Stage) -> int:
-    pods = {pod.name for pod in await stage.testbed.pods() if pod.ready}
-    return sum(lease.pod in pods for lease in (await stage.admin.pool()).leases)
+    """Return how many pods are leased now although their endpoint was ready just before: nothing else told."""
+    try:
+        ready = {one.pod for one in await stage.testbed.readiness() if one.endpoint_ready}
+        return sum(lease.pod in ready for lease in (await stage.admin.pool()).leases)
+    except (aiohttp.ClientError, OSError):
+        return 0  # a look that a loaded machine did not allow shows nothing
 
 
 def _seen(callers: Sequence[Caller]) -> list[Tenure]:

@@ -45,6 +45,16 @@ async def waits_in_vain(stage):
     await stage.until("the sky to fall", never, 0.05)
 
 
+async def unstaged_in_a_group(stage):
+    async with asyncio.TaskGroup():
+        stage.not_staged("the kill did not happen")
+
+
+async def broken_in_a_group(stage):
+    async with asyncio.TaskGroup():
+        await waits_in_vain(stage)
+
+
 async def hangs(stage):
     await asyncio.Event().wait()
 
@@ -60,6 +70,8 @@ def scenario(run, **more):
         (breaks, Verdict.FAILED, 1, "one"),
         (waits_in_vain, Verdict.FAILED, 1, "the sky to fall"),
         (unstaged, Verdict.NOT_STAGED, 3, "the kill did not happen"),
+        (unstaged_in_a_group, Verdict.NOT_STAGED, 3, "the kill did not happen"),
+        (broken_in_a_group, Verdict.FAILED, 1, "the sky to fall"),
         (checks_nothing, Verdict.NOT_STAGED, 3, "checked nothing"),
         (crashes, Verdict.NOT_STAGED, 3, "harness itself failed"),
     ],
