@@ -136,7 +136,7 @@ class Settings:
     heartbeat_s: float = _setting(
         5.0, _seconds, "how often Chrome is asked for its version; 3 unanswered in a row mean frozen"
     )
-    start_s: float = _setting(20.0, _seconds, "how long Chrome may take to start")
+    start_s: float = _setting(30.0, _seconds, "how long Chrome may take to start")
     lease_max_s: float = _setting(3600.0, _seconds, "longest lease when the proxy names none")
     stall_s: float = _setting(60.0, _seconds, "how long a caller may not read what was sent")
     head_timeout_s: float = _setting(10.0, _seconds, "how long a request's head may take")

@@ -280,3 +280,11 @@ async def test_chrome_s_end_is_the_lease_s_not_the_job_s(chrome, pages):
 
 def test_the_limits_fit_each_other():
     assert requests.Viewport().width * 20_000 < requests.PIXELS_MAX
+
+
+@BOTH
+async def test_a_part_of_the_page_that_asks_for_a_password_does_not_hold_it_up(rendering, pages, policy):
+    """Chrome would ask the person in front of it; nobody is."""
+    markup = "<img src=/basic><script>fetch('/basic').then(() => 0)</script><b>page</b>"
+    answer = await rendering(raw(pages, markup), timeout_s=5, wait_until="networkidle", **given(policy))
+    assert b"<b>page" in answer.body
