@@ -110,14 +110,3 @@ def test_where_the_page_is():
     assert progress.unreachable_url == "http://b/"
     assert not progress.crashed
     assert fold(("Inspector.targetCrashed", {}), progress=progress).crashed
-
-
-def test_a_question_for_a_password_does_not_hold_the_page_up():
-    asking = ("Network.responseReceivedExtraInfo", {"requestId": "R", "statusCode": 401})
-    progress = fold(asked(), navigated(), DOM, asking)
-    assert progress.settled_in_s("load", 4.0) == IDLE_S
-    assert progress.settled_in_s("load", 4.6) == 0.0
-    assert fold(asked("Q"), progress=progress).settled_in_s("load", 9.0) is None
-    progress = fold(asked(), navigated(), DOM, asking, done())
-    assert progress.settled_in_s("load", 9.0) is None  # it was answered: the load event will come
-    assert progress.settled_in_s("domcontentloaded", 5.0) == 0.0
