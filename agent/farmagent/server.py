@@ -146,7 +146,7 @@ class AgentServer:
                     ready = await races.unless(self._pod.until_free(wait_s), http.connection.ended)
         body: dict[str, object] = {"state": self._pod.state}
         if not ready:
-            body["busy"] = self._pod.busy
+            body["reason"] = self._pod.busy
         if "lease" in request.query:
             lease = request.query["lease"]
             body |= {"lease": lease, "end": self._pod.end_of(lease)}
@@ -156,7 +156,7 @@ class AgentServer:
         """Chrome's own fields, and a socket URL that leads nowhere but to a lease."""
         version = self._pod.version
         if not version:
-            await http.answer_json(503, {"busy": self._pod.busy})
+            await http.answer_json(503, {"reason": self._pod.busy})
             return
         page = {
             "Browser": version.get("product", ""),

@@ -111,7 +111,7 @@ class TestEnd:
             agent.term()
             agent.event("draining")
             status, body = agent.ask("/readyz?wait=60")
-            assert (status, body["busy"]) == (503, "draining")
+            assert (status, body["reason"]) == (503, "draining")
             cdp_send(sock, 1, "Browser.getVersion")
             assert sock.recv(65536)
             sock.close()

@@ -11,7 +11,7 @@ async def test_ready_means_free(pod):
     assert (status, json.loads(body)) == (200, {"state": "free"})
     await pod.leased()
     status, _, body = await pod.get("/readyz")
-    assert (status, json.loads(body)) == (503, {"state": "leased", "busy": "busy"})
+    assert (status, json.loads(body)) == (503, {"state": "leased", "reason": "busy"})
 
 
 async def test_alive_has_nothing_to_do_with_free(pod):  # field case 28
@@ -53,7 +53,7 @@ async def test_wait_ends_after_its_seconds(pod):
     status, _, body = await pod.get("/readyz?wait=0.05&lease=L1")
     assert (status, json.loads(body)) == (
         503,
-        {"state": "leased", "busy": "busy", "lease": "L1", "end": None},
+        {"state": "leased", "reason": "busy", "lease": "L1", "end": None},
     )
 
 
@@ -62,7 +62,7 @@ async def test_a_draining_agent_answers_at_once(pod):
     asked = pod.begin(pod.get("/readyz?wait=300"))
     pod.pod.drain()
     status, _, body = await asked
-    assert (status, json.loads(body)["busy"]) == (503, "draining")
+    assert (status, json.loads(body)["reason"]) == (503, "draining")
 
 
 @pytest.mark.parametrize("wait", ["x", "-1", "inf", "nan", "601", ""])
