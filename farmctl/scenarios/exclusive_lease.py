@@ -21,7 +21,7 @@ from farmctl.scenarios.witnesses import Tenure
 CLAIM = "With readiness that lags by seconds, no pod ever serves two callers at one time."
 PLAYWRIGHTS, RAWS = 40, 160
 PROBE_PERIOD_S, SLICE_DELAY_S = 3.0, 3.0
-HOLD_S = 280.0
+HOLD_S = 500.0  # twice what two busy cores take
 LOOK_EACH_S = 0.2
 ARRIVAL_S = 0.03  # between five callers and the next five, so that the kinds arrive mixed
 

@@ -126,7 +126,7 @@ BROKEN = [
     (apiserver_outage, {"during": [*fates(7), STRUCK]}, "served during"),
     (apiserver_outage, {"sitting": LOST}, "undisturbed"),
     (apiserver_outage, {"watch_restarts": 0}, "watch restarts"),
-    (apiserver_outage, {"caught_up_s": 50.0}, "catch up"),
+    (apiserver_outage, {"caught_up_s": 70.0}, "catch up"),
     (apiserver_outage, {"after": [LATE]}, "served afterwards"),
     (proxy_restart, {"drained": [*fates(8), STRUCK]}, "SIGTERM: leased and held"),
     (proxy_restart, {"late_errors": []}, "`draining`"),
