@@ -50,7 +50,7 @@ def _scaling(auto: str, sync_s: float, scale_down_wait_s: float) -> "Scaling":
 async def _scale(
     pods: int | None, scaling: "Scaling | None", timeout_s: float | None, *, quiet: bool
 ) -> None:
-    from farmctl.commands.progress import PodProgress
+    from farmctl.reports.pod_progress import PodProgress
     from farmctl.testbeds.local.control_client import ControlClient
     from farmctl.testbeds.local.starting import until_whole
     from farmctl.testbeds.local.state import StateFolder, default_path

@@ -48,7 +48,7 @@ def up(
 def _up_local(pods: int | None, door: str | None, timeout_s: float, *, quiet: bool) -> None:
     import asyncio
 
-    from farmctl.commands.progress import PodProgress
+    from farmctl.reports.pod_progress import PodProgress
     from farmctl.testbeds.local.starting import bring_up
     from farmctl.testbeds.local.state import StateFolder, default_path
 

@@ -122,7 +122,9 @@ async def _proxy(admin: str) -> dict[str, Any] | None:
     limit = aiohttp.ClientTimeout(total=ASK_LIMIT_S)
     try:
         async with aiohttp.ClientSession(timeout=limit) as session, session.get(f"{admin}/status") as answer:
-            status: dict[str, Any] | None = await answer.json() if answer.status == 200 else None
+            status: dict[str, Any] | None = None
+            if answer.status == 200:
+                status = await answer.json(content_type=None)
             return status
     except (aiohttp.ClientError, TimeoutError, ValueError):
         return None

@@ -119,21 +119,21 @@ class Kubelet:
             await asyncio.sleep(max(0.0, due - clock()))
             due = clock() + self.probing.period_s
             probe.threshold = self.probing.threshold
-            if probe.saw(await self._asked(pod, "/readyz", probes.TIMEOUT_S)):
+            if probe.saw(await self.asked(pod, "/readyz", probes.TIMEOUT_S)):
                 self._set_ready(pod, probe.verdict)
 
     async def _liveness(self, pod: LivePod) -> None:
         probe = probes.Probe(probes.LIVENESS_THRESHOLD, verdict=True)
         while True:
             await asyncio.sleep(probes.LIVENESS_PERIOD_S)
-            live = await self._asked(pod, "/livez", probes.LIVENESS_TIMEOUT_S)
+            live = await self.asked(pod, "/livez", probes.LIVENESS_TIMEOUT_S)
             if probe.saw(live) and not pod.terminating:
                 self._say("liveness-failed", {"pod": pod.name})
                 pod.kill_at = asyncio.get_running_loop().time() + probes.LIVENESS_GRACE_S
                 pod.bell.ring()
                 return
 
-    async def _asked(self, pod: LivePod, path: str, timeout_s: float) -> bool:
+    async def asked(self, pod: LivePod, path: str, timeout_s: float) -> bool:
         """HttpGet of a probe: any status from 200 to 399 is a success, anything else and silence are not."""
         try:
             async with self._session.get(

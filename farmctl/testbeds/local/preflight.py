@@ -4,11 +4,14 @@ Nothing is made and nothing is changed, so a failed preflight leaves nothing hal
 """
 
 import errno
+import os
 import platform
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from farmctl.errors import StageError
 from farmctl.testbeds.local.settings import NETWORK_VARIABLE, LocalSettings
@@ -20,6 +23,7 @@ def check(settings: LocalSettings) -> None:
     """Raises StageError at the first lack."""
     check_system()
     check_disk(str(settings.work.parent))
+    check_reach(settings.work.parent)
     for what, address, remedy in _addresses(settings):
         check_port(what, address, remedy)
 
@@ -39,6 +43,18 @@ def check_disk(folder: str) -> None:
             f"the disk at {folder} is full: {free >> 20} MiB free, {DISK_LEAST_BYTES >> 20} MiB needed",
             hint=f"free space there, or set TMPDIR to another disk (now {tempfile.gettempdir()})",
         )
+
+
+def check_reach(folder: Path) -> None:
+    """Root gives Chrome a uid of its own, which has to get to its profile."""
+    if os.geteuid() != 0:
+        return
+    for part in (folder, *folder.parents):
+        if not part.stat().st_mode & stat.S_IXOTH:
+            raise StageError(
+                f"Chrome, which runs under a uid of its own, cannot reach {folder}: {part} is closed to others",
+                hint="TMPDIR=/tmp farmctl up",
+            )
 
 
 def check_port(what: str, address: str, remedy: str) -> None:

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
+from farmwire import paths
+
 from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged, Scaling
 from farmctl.testbeds.local import children, proctree
@@ -17,6 +19,7 @@ from farmctl.testbeds.local.endpoints import MANAGED_BY, slice_of
 from farmctl.testbeds.local.netcut import Netcut
 from farmctl.testbeds.local.plane import Plane
 from farmctl.testbeds.local.pods import DEAD_ADDRESSES, LivePod
+from farmctl.testbeds.local.probes import TIMEOUT_S
 from farmctl.testbeds.local.store import labels_of
 
 HAND_MADE = "farmctl.dev/by-hand"  # managed-by of slices that no controller touches
@@ -195,8 +198,13 @@ class Verbs:
     async def _until_all_free(self, limit_s: float) -> None:
         """The proxy's word too: as many free pods as there are pods, and nobody held."""
         async with _limit(limit_s, "the proxy does not see every pod free again"):
-            while not self._all_free(await self._plane.proxy.status()):
+            while not (self._all_free(await self._plane.proxy.status()) and await self._all_answer()):
                 await asyncio.sleep(0.1)
+
+    async def _all_answer(self) -> bool:
+        """The agents' own word: probe and proxy may not have heard yet of what was just broken."""
+        asked = (self._plane.kubelet.asked(pod, paths.READYZ, TIMEOUT_S) for pod in self._plane.active())
+        return all(await asyncio.gather(*asked))
 
     def _all_free(self, status: dict[str, Any] | None) -> bool:
         pool = ((status or {}).get("pools") or {}).get(self._plane.settings.pool)

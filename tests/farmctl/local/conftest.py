@@ -7,6 +7,7 @@ import secrets
 import shutil
 import socket
 import sys
+import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def settings(tmp_path, folder):
     token = secrets.token_hex(6)
     return LocalSettings(
         state=folder.path,
-        work=tmp_path / f"{WORK_PREFIX}{token}",
+        work=Path(tempfile.gettempdir(), f"{WORK_PREFIX}{token}"),  # where another uid may come
         token=token,
         chrome=shutil.which("sleep"),
         setup=Setup(pods=2, probe_period_s=0.1),

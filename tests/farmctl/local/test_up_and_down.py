@@ -221,6 +221,15 @@ async def test_full_disk_is_said_before_and_during(settings, folder, monkeypatch
     assert nothing_left(settings)
 
 
+def test_folder_that_chrome_cannot_reach_is_said(tmp_path, monkeypatch):
+    (tmp_path / "closed" / "work").mkdir(parents=True)
+    (tmp_path / "closed").chmod(0o700)
+    monkeypatch.setattr(preflight.os, "geteuid", lambda: 0)
+    with pytest.raises(StageError, match="is closed to others") as caught:
+        preflight.check_reach(tmp_path / "closed" / "work")
+    assert "TMPDIR" in caught.value.hint
+
+
 async def test_folder_of_another_user_or_too_deep(settings, folder, tmp_path, monkeypatch):
     from farmctl.testbeds.local.state import StateFolder
 
