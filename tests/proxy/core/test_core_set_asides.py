@@ -78,6 +78,17 @@ def test_afterwards_the_slice_decides(talk) -> None:
     assert talk.state("u1") == "unready"
 
 
+def test_a_fault_overtakes_the_agent_s_free_of_before(talk) -> None:
+    talk.seen("u1")
+    talk.lease("c1", "u1")
+    talk.seen("u1", ready=False)
+    talk.end("c1")
+    talk.said("u1", free=True)
+    fault(talk, "c2", "u1")
+    talk.until(2)
+    assert talk.state("u1") == "unready"
+
+
 @pytest.mark.parametrize("event", ["terminating", "gone"])
 def test_a_pod_set_aside_may_leave(talk, event: str) -> None:
     talk.seen("u1")

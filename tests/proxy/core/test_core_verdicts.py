@@ -308,6 +308,15 @@ def test_an_agent_that_says_free_and_answers_409_cannot_make_callers_spin(talk) 
     assert 20 <= dialled <= 35
 
 
+def test_409s_that_are_seconds_apart_are_each_followed_by_a_question_at_once(talk) -> None:
+    talk.seen("u1")
+    talk.arrive("c1")
+    for _ in range(5):  # another proxy is quicker each time
+        assert talk.asks(talk.busy("c1")) == [("u1", 30.0)]
+        talk.until(talk.now + 10)
+        assert talk.dials(talk.said("u1", free=True)) == [("c1", "u1")]
+
+
 def test_a_draining_agent_is_left_alone_until_its_slice_changes(talk) -> None:
     talk.seen("u1")
     talk.arrive("c1", hold_s=1000)
@@ -326,6 +335,16 @@ def test_with_callers_held_and_nothing_free_pods_busy_elsewhere_are_asked(new_ta
         assert talk.asks(talk.seen(key, ready=False)) == []
     assert talk.asks(talk.arrive("c1")) == [("u1", 30.0), ("u2", 30.0)]
     assert talk.dials(talk.said("u2", free=True)) == [("c1", "u2")]
+
+
+def test_pods_busy_elsewhere_are_asked_no_more_when_nobody_waits(talk) -> None:
+    talk.seen("u1")
+    talk.seen("u1", ready=False)
+    assert talk.asks(talk.arrive("c1")) == [("u1", 30.0)]
+    talk.leave("c1")
+    talk.until(30)
+    assert talk.asks(talk.said("u1", free=False, busy=Busy.BUSY)) == []
+    assert talk.asks(talk.arrive("c2")) == [("u1", 30.0)]
 
 
 def test_a_pod_never_admitted_by_a_slice_is_never_asked(talk) -> None:
