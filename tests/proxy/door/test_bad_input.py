@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 
 import pytest
 
@@ -275,3 +276,24 @@ async def test_a_caller_is_not_taken_without_a_descriptor_for_its_pod(new_farm):
     second = await farm.upgrade()
     assert await second.refusal() == (503, "descriptors")
     first.close()
+
+
+async def test_mutated_requests_never_break_the_door(new_farm, fakes):
+    farm = new_farm(head_timeout_s=0.2, hold_default_s=0.1)
+    chance = random.Random(7)
+    good = [data for data, _, _ in BAD.values() if len(data) < 2000] + [farm.request("GET", "/json")]
+    for _ in range(150):
+        data = bytearray(chance.choice(good))
+        for _ in range(chance.randrange(4)):
+            at = chance.randrange(len(data))
+            data[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
+        caller = await farm.caller(bytes(data))
+        if chance.random() < 0.2:
+            caller.reset()
+            continue
+        first = await asyncio.wait_for(caller.reader.read(12), 5)
+        assert first in {b"", b"HTTP/1.1 200"} or first[:10] in {b"HTTP/1.1 4", b"HTTP/1.1 5"}
+        caller.close()
+    await farm.idle()
+    caller = await farm.get("/json")
+    assert (await caller.answer())[0] == 200

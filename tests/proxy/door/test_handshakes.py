@@ -1,0 +1,118 @@
+"""The agent's answer as pure bytes: every class, in any pieces, and rubbish."""
+
+import pytest
+from farmproxy.agent_answers import Garbage, read_head
+from farmproxy.handshakes import LEASED, PREPARING, AnswerReader, Failed, join_request, lease_request
+from farmwire.reasons import FAULTS, Busy, DialResult
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+ID = "01M8NWAAWR7VZ1W090NQPYFS4R"
+GOOD = (
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUPGRADE: Farm-Lease\r\n"
+    b"farm-lease: " + ID.encode() + b"\r\nFarm-Pod: farm/browser-0/uid-1\r\n\r\n"
+)
+BUSY = b'HTTP/1.1 409 Conflict\r\nContent-Length: 18\r\n\r\n{"reason": "busy"}'
+CALLER = b'HTTP/1.1 422 No\r\nContent-Length: 41\r\n\r\n{"reason": "profile", "scope": "caller" }'
+WHOLE = {
+    "good": (GOOD, LEASED),
+    "102-good": (b"HTTP/1.1 102 Processing\r\n\r\n" * 2 + GOOD, LEASED),
+    "busy": (BUSY, Failed(DialResult.BUSY, Busy.BUSY)),
+    "caller": (
+        CALLER.replace(b"41", b"%d" % len(CALLER.partition(b"\r\n\r\n")[2])),
+        Failed(DialResult.CALLER, status=422, body=CALLER.partition(b"\r\n\r\n")[2]),
+    ),
+    "uid": (GOOD.replace(b"uid-1", b"uid-2"), Failed(DialResult.WRONG_POD)),
+    "repeated": (GOOD.replace(b"\r\n\r\n", b"\r\nFarm-Pod: a/b/uid-1\r\n\r\n"), Failed(DialResult.GARBAGE)),
+    "100": (b"HTTP/1.1 100 Continue\r\n\r\n" + GOOD, Failed(DialResult.GARBAGE)),
+}
+
+
+def final(reader, pieces):
+    for piece in pieces:
+        outcome = reader.feed(piece)
+        while outcome is PREPARING:
+            outcome = reader.next()
+        if outcome is not None:
+            return outcome
+    return None
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("name", WHOLE)
+def test_answers_in_pieces(name, size):
+    data, expected = WHOLE[name]
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    assert final(AnswerReader(ID, "uid-1"), pieces) == expected
+
+
+def test_a_409_without_a_length_ends_with_the_connection():
+    reader = AnswerReader(ID, "uid-1")
+    assert reader.feed(b'HTTP/1.1 409 X\r\nConnection: close\r\n\r\n{"reason": "draining"}') is None
+    assert reader.closed() == Failed(DialResult.BUSY, Busy.DRAINING)
+
+
+def test_closing_without_a_word_is_refused_and_after_some_is_broken():
+    assert AnswerReader(ID, "u").closed() == Failed(DialResult.REFUSED)
+    for data in (b"HTTP/1.1 1", b"HTTP/1.1 102 P\r\n\r\n", BUSY[:-1]):
+        reader = AnswerReader(ID, "u")
+        final(reader, [data])
+        assert reader.closed() == Failed(DialResult.BROKEN)
+
+
+def test_bytes_after_the_101_are_garbage():
+    assert AnswerReader(ID, "uid-1").feed(GOOD + b"x") == Failed(DialResult.GARBAGE)
+
+
+def test_an_endpoint_without_a_uid_takes_any_pod():
+    assert AnswerReader(ID, None).feed(GOOD) is LEASED
+
+
+def test_a_join_needs_no_names_but_wrong_ones_count():
+    bare = b"HTTP/1.1 101 X\r\nUpgrade: farm-lease\r\n\r\n"
+    assert AnswerReader(ID, "uid-1", join=True).feed(bare) is LEASED
+    assert AnswerReader(ID, "uid-1").feed(bare) == Failed(DialResult.GARBAGE)
+    assert AnswerReader(ID, "uid-2", join=True).feed(GOOD) == Failed(DialResult.WRONG_POD)
+    missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+    assert AnswerReader(ID, "uid-1", join=True).feed(missing).status == 404
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=200), st.binary(max_size=80).map(lambda raw: b"HTTP/1.1 " + raw + b"\r\n\r\n")
+    )
+)
+@example(b"HTTP/1.1 999 X\r\n\r\n")
+@example(b"HTTP/1.1 409 X\r\nContent-Length: 99999999\r\n\r\n")
+@example(b"HTTP/1.1 409 X\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+def test_rubbish_is_a_fault_and_never_raises(data):
+    reader = AnswerReader(ID, "uid-1")
+    outcome = final(reader, [data]) or reader.closed()
+    assert isinstance(outcome, Failed)
+    assert outcome.result in FAULTS or outcome.result in {DialResult.BUSY, DialResult.CALLER}
+
+
+@given(st.binary(max_size=200))
+def test_heads_of_answers_are_read_or_garbage(data):
+    try:
+        head = read_head(data)
+    except Garbage:
+        return
+    assert head is None or head.size <= len(data)
+
+
+def test_requests_are_heads_that_an_agent_reads():
+    text = lease_request(
+        "10.0.0.1:9222", ID, key="k", max_s=900, waited_ms=5, dials=2, public_base="ws://door/leases/x.y"
+    ).decode()
+    assert text.startswith("GET /lease HTTP/1.1\r\nHost: 10.0.0.1:9222\r\n")
+    assert text.endswith("\r\n\r\n")
+    for line in (
+        "Upgrade: farm-lease",
+        f"Farm-Lease: {ID}",
+        "Farm-Key: k",
+        "Farm-Lease-Max-S: 900",
+        "Farm-Dials: 2",
+    ):
+        assert f"\r\n{line}\r\n" in text
+    assert "Farm-Key" not in join_request("h", ID, key=None, public_base="b").decode()
