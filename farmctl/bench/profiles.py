@@ -5,12 +5,14 @@ is installed) says how much of the process is Python, its libraries and the kern
 """
 
 import pstats
+import re
 import shutil
 import subprocess
 import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from farmctl.bench.callers import Plan
 from farmctl.bench.contenders import FARM, Contender, farm_proxy
@@ -19,11 +21,48 @@ from farmctl.bench.results import Profile
 from farmctl.bench.stage import Stage
 
 LINES = 25
+SYSTEM = "system calls (sockets, epoll, pipes)"
+SYSTEM_CALLS = re.compile(r"_socket|epoll|posix|socket\.close|FileIO")
+NO_WORK = re.compile(
+    r"runners.*run|compile|marshal|builtins\.exec|verify_paths|__build_class__|create_dynamic"
+)
+PARTS = {
+    "core": "core: who gets which pod",
+    "door": "door: accept, head, routes, the caller's state",
+    "driver": "driver and lease book",
+    "leases": "driver and lease book",
+    "endings": "driver and lease book",
+    "ends": "driver and lease book",
+    "ids": "driver and lease book",
+    "proxy": "driver and lease book",
+    "dials": "dial and handshake",
+    "handshakes": "dial and handshake",
+    "agent_answers": "dial and handshake",
+    "asks": "the agent's word after the lease",
+    "questions": "the agent's word after the lease",
+    "versions": "the agent's word after the lease",
+    "relay": "relay",
+    "flows": "relay",
+    "pipes": "relay",
+    "farewells": "relay",
+    "poller": "readiness and timers",
+    "timeouts": "readiness and timers",
+    "clocks": "readiness and timers",
+    "sockets": "socket options",
+    "metrics": "metrics and log",
+    "logs": "metrics and log",
+    "kube": "watch of the slices",
+}
+LIBRARIES = {
+    "prometheus_client": "metrics and log",
+    "structlog": "metrics and log",
+    "aiohttp": "watch of the slices",
+}
 
 
-def of_farm(stage: Stage, plan: Plan, *, pods: int) -> list[Profile]:
-    """Profile the farm's proxy under this plan (its door is filled in)."""
-    stage.say("a target was missed: profiling the proxy")
+def of_farm(stage: Stage, plan: Plan, *, pods: int, functions: bool = True) -> list[Profile]:
+    """Profile the farm's proxy under this plan (its door is filled in); ``functions`` adds the longest table."""
+    stage.say("profiling the proxy")
     found = []
     with (
         tempfile.TemporaryDirectory(prefix="farmctl-profile-") as folder,
@@ -33,7 +72,8 @@ def of_farm(stage: Stage, plan: Plan, *, pods: int) -> list[Profile]:
         with farm_proxy(farm, stage.cores, profile=written) as contender:
             call(replace(plan, door=contender.door, seconds=stage.step_s), stage.cores)
         if written.exists():
-            found.append(by_function(written))
+            found.append(by_part(written))
+            found.extend([by_function(written)] if functions else [])
         with farm_proxy(farm, stage.cores) as contender:
             whole = by_library(
                 contender, stage, replace(plan, door=contender.door), Path(folder, "perf.data")
@@ -42,15 +82,49 @@ def of_farm(stage: Stage, plan: Plan, *, pods: int) -> list[Profile]:
     return found
 
 
-def by_function(path: Path) -> Profile:
-    """Read a cProfile file; the loop's waiting is no work and is left out."""
-    stats = pstats.Stats(str(path)).stats  # type: ignore[attr-defined]
+def by_part(path: Path) -> Profile:
+    """Sum the own time of the proxy's modules up by what they are for; system calls stand apart, and what is no
+    work for callers (imports, the loop's waiting) is left out.
+    """
     own: Counter[str] = Counter()
-    for (file, _line, name), (_cc, _calls, own_s, _sum_s, _callers) in stats.items():
-        if "run_until_complete" not in name and "epoll_wait" not in name:
+    for function, (_cc, _calls, own_s, _sum_s, callers) in _stats(path).items():
+        if function[0] != "~":
+            own[_part(function[0])] += own_s
+            continue
+        kind = SYSTEM if SYSTEM_CALLS.search(function[2]) else ""
+        for caller, (_c, _n, spent_s, _s) in callers.items():
+            part = _part(caller[0])
+            own[kind or part if part else ""] += spent_s
+    del own[""]
+    whole = sum(own.values()) or 1.0
+    return Profile(FARM, "cProfile, by part", [(part, s / whole) for part, s in own.most_common()])
+
+
+def _part(file: str) -> str:
+    """Name the part that a file belongs to, empty for none of the proxy's."""
+    path = Path(file)
+    for package, part in LIBRARIES.items():
+        if package in path.parts:
+            return part
+    if "farmproxy" not in path.parts:
+        return ""
+    inside = path.parts[path.parts.index("farmproxy") + 1 :]
+    return PARTS.get(Path(inside[0]).stem, "") if inside else ""
+
+
+def by_function(path: Path) -> Profile:
+    """Sum own time up by function; the loop's waiting is no work and is left out."""
+    own: Counter[str] = Counter()
+    for (file, _line, name), (_cc, _calls, own_s, _sum_s, _callers) in _stats(path).items():
+        if "importlib" not in file and not NO_WORK.search(f"{file}{name}"):
             own[f"{_short(file)}{name}"] += own_s
     whole = sum(own.values()) or 1.0
     return Profile(FARM, "cProfile, own time", [(n, s / whole) for n, s in own.most_common(LINES)])
+
+
+def _stats(path: Path) -> dict[Any, Any]:
+    stats: dict[Any, Any] = pstats.Stats(str(path)).stats  # type: ignore[attr-defined]
+    return stats
 
 
 def _short(file: str) -> str:
@@ -84,5 +158,5 @@ def by_library(contender: Contender, stage: Stage, plan: Plan, data: Path) -> Pr
     return Profile(
         contender.name,
         "perf, by library",
-        [(words[-1], float(words[0].rstrip("%")) / 100) for words in lines[:8]],
+        [(words[-1].strip("[]"), float(words[0].rstrip("%")) / 100) for words in lines[:8]],
     )

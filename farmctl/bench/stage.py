@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from farmctl.bench.contenders import interpreter
 from farmctl.bench.processes import Cores
 
 PACKAGES = ("farmctl", "farm-proxy", "farm-agent", "uvloop", "h11", "msgspec", "aiohttp", "playwright")
@@ -42,12 +43,14 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(memory_kib / 2**20, 1),
         "kernel": platform.release(),
         "load_before": round(os.getloadavg()[0], 2),
+        # `chrt --rr 1 farmctl bench` keeps other programs of a busy machine out of the figures
+        "real_time": os.sched_getscheduler(0) in {os.SCHED_FIFO, os.SCHED_RR},
     }
 
 
 def versions() -> dict[str, str]:
     """Return the versions of everything measured."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "python of the proxy": _python()}
     for package in PACKAGES:
         try:
             found[package] = version(package)
@@ -58,6 +61,14 @@ def versions() -> dict[str, str]:
         first = subprocess.run([binary, "-v"], capture_output=True, text=True, check=False).stdout
         found["haproxy"] = first.split()[2] if len(first.split()) > 2 else "unknown"
     return found
+
+
+def _python() -> str:
+    """The proxy's interpreter: builds of one version differ in speed."""
+    binary = interpreter()[0]
+    code = "import platform; print(platform.python_version(), 'built', platform.python_build()[1])"
+    said = subprocess.run([binary, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
+    return f"{said} ({os.path.realpath(binary)})"
 
 
 def _lines(path: str) -> list[str]:

@@ -5,7 +5,16 @@ from rich.console import Console
 from rich.table import Table
 
 from farmctl.bench.figures import Spread
-from farmctl.bench.results import Run, Section
+from farmctl.bench.results import Profile, Run, Section
+
+SHOWN = 12  # lines of a profile; the JSON and the page have all
+WIDE = 150  # columns where no terminal says how many
+
+
+def console() -> Console:
+    """Return a console for stdout that does not squeeze a table into a pipe."""
+    out = Console()
+    return out if out.is_terminal else Console(width=WIDE)
 
 
 def show(run: Run, console: Console) -> None:
@@ -13,6 +22,8 @@ def show(run: Run, console: Console) -> None:
     for section in run.sections:
         console.print(_figures(section))
         console.print(_verdicts(section))
+        for profile in section.profiles:
+            console.print(_profile(profile))
         for note in section.notes:
             console.print(f"  {note}")
 
@@ -62,4 +73,14 @@ def _verdicts(section: Section) -> Table:
         table.add_row(
             verdict.target, asked, f"{number(verdict.value)} {verdict.unit}", f"{word} {verdict.note}"
         )
+    return table
+
+
+def _profile(profile: Profile) -> Table:
+    title = f"where the time of the {profile.subject} goes ({profile.how})"
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for what, share in profile.lines[:SHOWN]:
+        table.add_row(what, f"{share:.1%}")
     return table

@@ -45,4 +45,4 @@ def bench(
     if output == "json":
         print(run.as_json(), end="")
     else:
-        tables.show(run, Console())
+        tables.show(run, tables.console())
