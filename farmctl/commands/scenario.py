@@ -6,7 +6,7 @@ It brings nothing up: without a farm it ends with exit code 3 and says how to ge
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -84,6 +84,23 @@ async def _watched(chosen: "Sequence[Scenario]", *, quiet: bool) -> "Report":
         return await _run(chosen, picture)
 
 
+class Interrupt:
+    """The first Ctrl-C (or SIGTERM) ends the scenario and restores the farm; a later one gives up on restoring."""
+
+    # A terminal signals the whole process group, and a launcher such as `uv run` passes its own signal on.
+    SAME_S = 1.0
+
+    def __init__(self, task: "asyncio.Task[Any]") -> None:
+        self._task = task
+        self._last = float("-inf")
+
+    def __call__(self) -> None:
+        now = self._task.get_loop().time()
+        if now - self._last > self.SAME_S:
+            self._task.cancel()
+        self._last = now
+
+
 async def _run(chosen: "Sequence[Scenario]", listener: "Listener") -> "Report":
     import signal
 
@@ -94,9 +111,9 @@ async def _run(chosen: "Sequence[Scenario]", listener: "Listener") -> "Report":
     testbed = await current()
     task = asyncio.current_task()
     assert task is not None
-    # The first Ctrl-C (or SIGTERM) interrupts the scenario and restores the farm; the second gives up on that.
+    interrupt = Interrupt(task)
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, interrupt)
     try:
         async with Driver() as driver:
             await driver.started()  # now, so that no caller's time has its start in it
