@@ -1,0 +1,186 @@
+"""Playwright's and Puppeteer's own examples, through the door, with nothing changed but the endpoint.
+
+The door is FARMCTL_DOOR (with FARMCTL_TOKEN where it wants one), else the one that this run brings up.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from playwright.async_api import async_playwright
+from playwright.sync_api import sync_playwright
+
+PUPPETEER = "puppeteer-core@24.43.1"
+SCRIPT = Path(__file__).with_name("clients") / "puppeteer.cjs"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "farmctl"
+CONNECT_MS = 120_000  # covers the hold: pods may be recycling after the test before
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class Pages(BaseHTTPRequestHandler):
+    """/page sets a cookie; anything else is another page."""
+
+    def do_GET(self):
+        body = b"<!DOCTYPE html><title>The page</title><h1>Hello</h1><a href=/other>other</a>"
+        if self.path != "/page":
+            body = body.replace(b"The page", b"Another")
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Set-Cookie", "visited=1")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_words):
+        pass
+
+
+@pytest.fixture(scope="session")
+def client_door(request):
+    return os.environ.get("FARMCTL_DOOR") or request.getfixturevalue("door")
+
+
+@pytest.fixture(scope="session")
+def token():
+    return os.environ.get("FARMCTL_TOKEN", "")
+
+
+@pytest.fixture(scope="session")
+def endpoint(client_door, token):
+    """The door with its token: what a user writes in place of the address of a Chrome."""
+    return f"{client_door}/?{urlencode({'token': token})}" if token else client_door
+
+
+@pytest.fixture(scope="session")
+def ws_endpoint(endpoint):
+    parts = urlsplit(endpoint)
+    return parts._replace(scheme={"http": "ws", "https": "wss"}[parts.scheme]).geturl()
+
+
+@pytest.fixture(scope="module")
+def pages(request):
+    """Pages on this machine's loopback, where a local pod's Chrome finds them."""
+    if "FARMCTL_DOOR" not in os.environ and request.getfixturevalue("testbed") == "kind":
+        pytest.skip("pages on this machine's loopback are out of reach for pods in kind")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="session")
+def puppeteer():
+    """The folder of node_modules with Puppeteer in it, installed once."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        pytest.skip("Node.js or npm is not on the PATH")
+    folder = CACHE / PUPPETEER
+    if not (folder / "node_modules" / "puppeteer-core" / "package.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        words = [
+            npm,
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            "--prefix",
+            str(folder),
+            PUPPETEER,
+        ]
+        ran = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+        if ran.returncode != 0:
+            shutil.rmtree(folder)
+            pytest.skip(f"npm cannot install {PUPPETEER}: {ran.stderr.strip()[-300:]}")
+    return folder / "node_modules"
+
+
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+def test_playwright_s_sync_example(endpoint, ws_endpoint, pages, scheme):
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.connect_over_cdp(
+            endpoint if scheme == "http" else ws_endpoint, timeout=CONNECT_MS
+        )
+        assert browser.version
+        page = browser.new_page()
+        page.goto(f"{pages}/page")
+        assert page.title() == "The page"
+        assert page.screenshot().startswith(PNG)
+        page.get_by_text("other").click()
+        page.wait_for_url("**/other")
+        assert page.title() == "Another"
+        browser.close()
+
+
+async def test_playwright_s_async_example(endpoint, pages):
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect_over_cdp(endpoint, timeout=CONNECT_MS)
+        context = await browser.new_context(viewport={"width": 800, "height": 600}, locale="de-DE")
+        first, second = await context.new_page(), await context.new_page()
+        await first.route(
+            "**/other", lambda route: route.fulfill(body="<title>made up</title>", content_type="text/html")
+        )
+        await first.route("**/*.png", lambda route: route.abort())
+        await first.goto(f"{pages}/other")
+        await second.goto(f"{pages}/page")
+        assert (await first.title(), await second.title()) == ("made up", "The page")
+        assert await second.evaluate("([a, b]) => a + b", [40, 2]) == 42
+        assert await second.evaluate("[innerWidth, innerHeight, navigator.language]") == [800, 600, "de-DE"]
+        assert [cookie["name"] for cookie in await context.cookies()] == ["visited"]
+        assert len(context.pages) == 2
+        assert await second.locator("h1").inner_text() == "Hello"
+        await browser.close()
+
+
+async def test_each_playwright_browser_is_one_s_own(endpoint, pages):
+    async with async_playwright() as playwright:
+        first = await playwright.chromium.connect_over_cdp(endpoint, timeout=CONNECT_MS)
+        second = await playwright.chromium.connect_over_cdp(endpoint, timeout=CONNECT_MS)
+        page = await first.contexts[0].new_page()
+        await page.goto(f"{pages}/page")
+        assert await first.contexts[0].cookies() != []
+        assert await second.contexts[0].cookies() == []
+        assert [page.url for page in second.contexts[0].pages if page.url != "about:blank"] == []
+        await first.close()
+        await second.close()
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("option", ["browserWSEndpoint", "browserURL"])
+def test_puppeteer_s_example(client_door, ws_endpoint, token, pages, puppeteer, option):
+    if option == "browserURL" and token:
+        pytest.skip(
+            "Puppeteer asks browserURL's origin and loses the token; with tokens use browserWSEndpoint"
+        )
+    endpoint = ws_endpoint if option == "browserWSEndpoint" else client_door
+    ran = subprocess.run(
+        ["node", str(SCRIPT), endpoint, pages],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env=os.environ | {"NODE_PATH": str(puppeteer)},
+    )
+    assert ran.returncode == 0, ran.stderr
+    seen = json.loads(ran.stdout)
+    assert seen.pop("version").startswith("Chrome/")
+    before = seen.pop("before")
+    assert before <= 1
+    assert seen == {
+        "title": "The page",
+        "heading": "Hello",
+        "sum": 42,
+        "png": [640, 480],
+        "pdf": "%PDF",
+        "intercepted": "made up",
+        "cookies": 1,
+        "after": before + 2,
+    }
