@@ -11,6 +11,7 @@ from farmwire import metrics
 from farmwire.reasons import DialResult
 
 from farmctl.scenarios import checks, witnesses
+from farmctl.scenarios.callers import Caller
 from farmctl.scenarios.catalogue import Scenario
 from farmctl.scenarios.results import Check, Fate, Outcome
 from farmctl.scenarios.stage import Stage
@@ -54,6 +55,37 @@ async def run(stage: Stage) -> None:
     stay = asyncio.Event()
     sitting = [stage.crowd.raw(f"sits-{number}", until=stay) for number in range(1, 5)]
     await stage.in_session(sitting)
+    leaving, staying, freed_s = await _held_leave(stage)
+    reset_s = await _session_reset(stage, sitting[0])
+    stay.set()
+    await stage.crowd.settle(60)
+    await stage.quiet()
+
+    after = await stage.admin.metrics()
+
+    def counted(name: str, **labels: str) -> int:
+        return round(after.total(name, **labels) - before.total(name, **labels))
+
+    labels = [str(told.get("label")) for told in witnesses.events(await stage.proxies(), "lease-ended")]
+    stage.numbers |= {"seconds to free the places": freed_s, "seconds to end the reset lease": reset_s}
+    stage.judge(
+        judge(
+            Evidence(
+                places_freed_s=freed_s,
+                left=[caller.fate() for caller in leaving],
+                others=[caller.fate() for caller in [*sitting[1:], *staying]],
+                leases_granted=counted(metrics.LEASES_GRANTED),
+                leases_expected=len(sitting) + len(staying),
+                abandoned_dials=counted(metrics.DIALS, result=DialResult.ABANDONED),
+                labels_leased=labels,
+                reset_session_freed_s=reset_s,
+            )
+        )
+    )
+
+
+async def _held_leave(stage: Stage) -> tuple[list[Caller], list[Caller], float]:
+    """Return who left, who stayed, and seconds from their leaving until their places were free."""
     leaving = [
         stage.crowd.render(name, stage.pages.job(name)) if "http" in name else stage.crowd.raw(name)
         for name, _ in LEAVING
@@ -66,44 +98,26 @@ async def run(stage: Stage) -> None:
     await stage.crowd.settle(5, leaving)
     if any(caller.outcome is not Outcome.LEFT for caller in leaving):
         stage.not_staged("a caller that should have left did not")
-    await stage.held(len(STAYING))
+
+    async def freed() -> bool:
+        return len((await stage.admin.pool()).held) == len(STAYING)
+
+    await stage.until("the places of those who left are free", freed, 15)
     freed_s = (stage.timeline.now_ms() - at) / 1000
     stage.proof(f"the three sockets are closed; {len(STAYING)} callers are held after {freed_s:.2f} s")
+    return leaving, staying, freed_s
 
+
+async def _session_reset(stage: Stage, caller: Caller) -> float:
+    """Return the seconds from the reset of a running session until its lease was over."""
     at = stage.fault("a caller resets its connection in the middle of its session")
-    sitting[0].leave("rst")
-    label = sitting[0].label
+    caller.leave("rst")
 
     async def ended() -> bool:
-        return not (await stage.admin.pool()).pod_of(label)
+        return not (await stage.admin.pool()).pod_of(caller.label)
 
     await stage.until("the reset session's lease ended", ended, 10)
-    reset_s = (stage.timeline.now_ms() - at) / 1000
-    stay.set()
-    await stage.crowd.settle(60)
-    await stage.quiet()
-
-    after = await stage.admin.metrics()
-    granted = after.total(metrics.LEASES_GRANTED) - before.total(metrics.LEASES_GRANTED)
-    abandoned = after.total(metrics.DIALS, result=DialResult.ABANDONED) - before.total(
-        metrics.DIALS, result=DialResult.ABANDONED
-    )
-    labels = [str(told.get("label")) for told in witnesses.events(await stage.proxies(), "lease-ended")]
-    stage.numbers |= {"seconds to free the places": freed_s, "seconds to end the reset lease": reset_s}
-    stage.judge(
-        judge(
-            Evidence(
-                places_freed_s=freed_s,
-                left=[caller.fate() for caller in leaving],
-                others=[caller.fate() for caller in [*sitting[1:], *staying]],
-                leases_granted=round(granted),
-                leases_expected=len(sitting) + len(staying),
-                abandoned_dials=round(abandoned),
-                labels_leased=labels,
-                reset_session_freed_s=reset_s,
-            )
-        )
-    )
+    return (stage.timeline.now_ms() - at) / 1000
 
 
 SCENARIO = Scenario("caller-leaves", CLAIM, (), run)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farmctl.scenarios import checks
+from farmctl.scenarios.callers import Caller
 from farmctl.scenarios.catalogue import Scenario
 from farmctl.scenarios.results import Check, Fate, Outcome
 from farmctl.scenarios.stage import Stage
@@ -47,6 +48,27 @@ async def run(stage: Stage) -> None:
     ]
     await stage.in_session(sitting)
     await stage.leased(4)
+    told_to_go, newcomers = await _halved(stage, rise)
+
+    async def left() -> bool:
+        return len(await stage.testbed.pods()) == AFTER
+
+    await stage.until(f"{AFTER} pods are left", left, 40)
+    stage.judge(
+        judge(
+            Evidence(
+                sitting=[caller.fate() for caller in sitting],
+                newcomers=[caller.fate() for caller in newcomers],
+                told_to_go=told_to_go,
+                newcomers_on=[grant.pod for caller in newcomers for grant in caller.grants],
+                pods_left=len(await stage.testbed.pods()),
+            )
+        )
+    )
+
+
+async def _halved(stage: Stage, rise: asyncio.Event) -> tuple[list[str], list[Caller]]:
+    """Scale down under the leased pods; return who was told to go, and the callers that came then."""
     stage.fault(f"scaling from 4 pods to {AFTER} while all are leased")
     async with asyncio.TaskGroup() as group:
         scaling = group.create_task(stage.testbed.scale(AFTER))
@@ -68,22 +90,7 @@ async def run(stage: Stage) -> None:
         rise.set()
         await stage.crowd.settle(60)
         await scaling
-
-    async def left() -> bool:
-        return len(await stage.testbed.pods()) == AFTER
-
-    await stage.until(f"{AFTER} pods are left", left, 40)
-    stage.judge(
-        judge(
-            Evidence(
-                sitting=[caller.fate() for caller in sitting],
-                newcomers=[caller.fate() for caller in newcomers],
-                told_to_go=told_to_go,
-                newcomers_on=[grant.pod for caller in newcomers for grant in caller.grants],
-                pods_left=len(await stage.testbed.pods()),
-            )
-        )
-    )
+    return told_to_go, newcomers
 
 
 SCENARIO = Scenario("scale-down-spares-busy", CLAIM, ("scale",), run)

@@ -62,7 +62,7 @@ GOOD = {
     pod_never_ready: pod_never_ready.Evidence(
         fates(12), ["n1", "n2"], {"p1": 7, "p2": 5, "n1": 0}, ["unready", "unready"]
     ),
-    apiserver_outage: apiserver_outage.Evidence(fate("s"), fates(8), fates(4), 9.0, 12.0, 2, 3.0),
+    apiserver_outage: apiserver_outage.Evidence(fate("s"), fates(8), fates(4), 2, 3.0),
     proxy_restart: proxy_restart.Evidence(
         fates(9),
         fate("late", errors=DRAINING, attempts=2),
