@@ -18,12 +18,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=str)
 def configure(stream: BinaryIO | None = None, level: int = logging.INFO) -> FilteringBoundLogger:
     """The process's log; the standard library's loggers (asyncio, aiohttp) speak through it from WARNING on."""
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.format_exc_info,
-            _stamp,
-            _encode,
-        ],
+        processors=[_line],  # one step: a line is written for every lease
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: LineWriter(stream or sys.stdout.buffer),
         cache_logger_on_first_use=False,
@@ -62,12 +57,11 @@ class _Bridge(logging.Handler):
         self._log.log(record.levelno, "library", logger=record.name, detail=detail, exc_info=record.exc_info)
 
 
-def _stamp(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    return {"event": event.pop("event", ""), "t": round(time.time(), 6), **event}
-
-
-def _encode(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> bytes:
+def _line(logger: Any, method: str, event: MutableMapping[str, Any]) -> bytes:
+    if "exc_info" in event:
+        event = structlog.processors.format_exc_info(logger, method, event)
+    line = {"event": event.pop("event", ""), "t": round(time.time(), 6), **event, "level": method}
     try:
-        return _ENCODER.encode(event)
+        return _ENCODER.encode(line)
     except Exception:  # lone surrogates, keys that are no text, a __str__ that raises
-        return _ENCODER.encode({"event": "unloggable", "t": event["t"], "detail": ascii(event)[:2000]})
+        return _ENCODER.encode({"event": "unloggable", "t": line["t"], "detail": ascii(line)[:2000]})

@@ -1,32 +1,21 @@
 """Every metric of the proxy, present with 0 from the start: an absent series would freeze the autoscaler.
 
-Counters that belong to an event are children kept in dicts by their closed label; what the core knows is read at scrape
-time. The registry is this object's own, so that two proxies in one process never mix.
+Counts that belong to an event stand in dicts by their closed label; what the core knows is read at scrape time. The registry is this object's own, so that two proxies in one process never mix.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import StrEnum
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
 
 from farmwire import metrics as names
 from farmwire.reasons import DialResult, End, Refusal
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from farmproxy import __version__
 from farmproxy.core.snapshots import STATES, PoolCounts
+from farmproxy.counts import Buckets, Count, counter_family
 from farmproxy.kube.restarts import Restart
-
-L = TypeVar("L", bound=StrEnum)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -45,25 +34,20 @@ class Metrics:
     """
 
     def __init__(self, pools: Iterable[str]) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each, read by nobody
         self.registry = CollectorRegistry()
         self.bytes_up = 0
         self.bytes_down = 0
         self._pools = tuple(pools)
         self._counts: Callable[[str], PoolCounts] = lambda _pool: NOTHING
         self._watch_age_s: Callable[[], float] = lambda: 0.0
-        self.leases_granted = self._counter(names.LEASES_GRANTED, "Leases granted.")
-        self.leases_ended = self._counters(names.LEASES_ENDED, "Leases ended, by reason.", "reason", End)
-        self.refusals = self._counters(names.REFUSALS, "Callers refused, by reason.", "reason", Refusal)
-        self.dials = self._counters(names.DIALS, "Dials of pods, by result.", "result", DialResult)
-        self.watch_restarts = self._counters(
-            names.WATCH_RESTARTS, "Watches of EndpointSlices started anew, by reason.", "reason", Restart
-        )
-        self.hold_seconds = self._histogram(names.HOLD_SECONDS, "From arrival to session.", HOLD_BUCKETS_S)
-        self.grant_seconds = self._histogram(
-            names.GRANT_SECONDS, "From pod free and caller there to session.", GRANT_BUCKETS_S
-        )
-        self.lease_seconds = self._histogram(names.LEASE_SECONDS, "Length of leases.", LEASE_BUCKETS_S)
+        self.leases_granted = Count()
+        self.leases_ended = {end: Count() for end in End}
+        self.refusals = {reason: Count() for reason in Refusal}
+        self.dials = {result: Count() for result in DialResult}
+        self.watch_restarts = {reason: Count() for reason in Restart}
+        self.hold_seconds = Buckets(HOLD_BUCKETS_S)
+        self.grant_seconds = Buckets(GRANT_BUCKETS_S)
+        self.lease_seconds = Buckets(LEASE_BUCKETS_S)
         build = Gauge(names.BUILD_INFO, "1, with the version.", ["version"], registry=self.registry)
         build.labels(__version__).set(1)
         self.registry.register(_FarmCollector(self))
@@ -102,15 +86,23 @@ class Metrics:
         tunnel.add_metric(["down"], self.bytes_down)
         yield tunnel
 
-    def _counter(self, name: str, says: str) -> Counter:
-        return Counter(name, says, registry=self.registry)
-
-    def _counters(self, name: str, says: str, label: str, values: Iterable[L]) -> Mapping[L, Counter]:
-        family = Counter(name, says, [label], registry=self.registry)
-        return {value: family.labels(str(value)) for value in values}
-
-    def _histogram(self, name: str, says: str, buckets_s: tuple[float, ...]) -> Histogram:
-        return Histogram(name, says, buckets=buckets_s, registry=self.registry)
+    def counted(self) -> Iterator[Metric]:
+        """What was counted event by event."""
+        granted = CounterMetricFamily(names.LEASES_GRANTED, "Leases granted.")
+        granted.add_metric([], self.leases_granted.value)
+        yield granted
+        yield counter_family(names.LEASES_ENDED, "Leases ended, by reason.", "reason", self.leases_ended)
+        yield counter_family(names.REFUSALS, "Callers refused, by reason.", "reason", self.refusals)
+        yield counter_family(names.DIALS, "Dials of pods, by result.", "result", self.dials)
+        yield counter_family(
+            names.WATCH_RESTARTS,
+            "Watches of EndpointSlices started anew, by reason.",
+            "reason",
+            self.watch_restarts,
+        )
+        yield self.hold_seconds.family(names.HOLD_SECONDS, "From arrival to session.")
+        yield self.grant_seconds.family(names.GRANT_SECONDS, "From pod free and caller there to session.")
+        yield self.lease_seconds.family(names.LEASE_SECONDS, "Length of leases.")
 
 
 class _FarmCollector(Collector):
@@ -118,4 +110,5 @@ class _FarmCollector(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        return self._metrics.gauges()
+        yield from self._metrics.counted()
+        yield from self._metrics.gauges()
