@@ -95,7 +95,7 @@ def bare_chrome(command: Sequence[str]) -> Iterator[str]:
     ]
     words += [f"--user-data-dir={folder}", "--remote-debugging-port=0"]
     process = subprocess.Popen(
-        words,
+        [*processes.dying_with_us(), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

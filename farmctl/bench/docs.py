@@ -37,6 +37,8 @@ def _lines(run: Run, source: str) -> Iterator[str]:
         yield QUICK
     yield from _machine(run)
     yield from _overview(run)
+    for name, why in run.unstaged.items():
+        yield f"Not measured: {name}: {why}.\n"
     for section in run.sections:
         yield from _section(section)
 

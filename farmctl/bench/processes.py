@@ -7,6 +7,7 @@ where the kernel has none, from the ticks in /proc/PID/stat.
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -38,6 +39,11 @@ class Cores:
         return cls(frozenset(mine[-1:]), frozenset(mine[:-1] or mine))
 
 
+def dying_with_us() -> list[str]:
+    """What a program is started through so that it ends with this process, however that dies."""
+    return ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
+
+
 def start(
     command: Sequence[str],
     cores: frozenset[int],
@@ -49,12 +55,13 @@ def start(
     with contextlib.ExitStack() as stack:
         out: Any = stack.enter_context(log.open("a")) if log else subprocess.PIPE
         process = subprocess.Popen(
-            command,
+            [*dying_with_us(), *command],
             stdin=subprocess.PIPE,
             stdout=out,
             stderr=subprocess.STDOUT if log else None,
             text=True,
             env={**os.environ, **(env or {})},
+            start_new_session=True,  # Ctrl-C is ours to handle: the measured programs are ended in order
         )
     # Pinned from outside: a preexec_fn would run Python between fork and exec.
     os.sched_setaffinity(process.pid, cores)

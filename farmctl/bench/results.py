@@ -77,6 +77,7 @@ class Run:
     started: str  # ISO 8601, UTC
     quick: bool
     sections: list[Section] = field(default_factory=list)
+    unstaged: dict[str, str] = field(default_factory=dict)  # benchmark: why it was not measured
 
     def as_json(self) -> str:
         words = {"schema": SCHEMA, **asdict(self)}
@@ -98,6 +99,7 @@ def load(path: Path) -> Run:
             started=words["started"],
             quick=words["quick"],
             sections=[_section(section) for section in words["sections"]],
+            unstaged=words["unstaged"],
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(

@@ -42,6 +42,8 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gib": round(memory_kib / 2**20, 1),
         "kernel": platform.release(),
+        "cores_of_the_proxy": len(Cores.split().proxy),
+        "cores_of_its_load": len(Cores.split().generators),
         "load_before": round(os.getloadavg()[0], 2),
         # `chrt --rr 1 farmctl bench` keeps other programs of a busy machine out of the figures
         "real_time": os.sched_getscheduler(0) in {os.SCHED_FIFO, os.SCHED_RR},

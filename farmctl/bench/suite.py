@@ -1,13 +1,14 @@
 """The benchmarks by name, and the run of some of them."""
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from farmctl.bench import stage as stages
 from farmctl.bench.results import Run
 from farmctl.bench.stage import Stage
-from farmctl.errors import UsageError
+from farmctl.errors import StageError, UsageError
 
 # In the order of the page. Each is farmctl/bench/NAME.py with ``measure(stage) -> Section``.
 NAMES = ("lease", "relay", "grant", "fleet", "slices", "job")
@@ -23,10 +24,16 @@ def chosen(names: Sequence[str]) -> Sequence[str]:
 
 
 def run(names: Sequence[str], *, rounds: int, quick: bool, say: Callable[[str], None]) -> Run:
-    """Run the benchmarks one after another; raises StageError where one cannot be staged."""
-    machine = stages.machine()
-    result = Run(machine, stages.versions(), datetime.now(UTC).isoformat(timespec="seconds"), quick)
+    """Run the benchmarks one after another. One that cannot be staged is noted, and the others still run; raises
+    StageError where there is no Linux.
+    """
+    if sys.platform != "linux":
+        raise StageError("the benchmarks need Linux: epoll, splice, /proc and 127.x.y.z addresses")
+    result = Run(stages.machine(), stages.versions(), datetime.now(UTC).isoformat(timespec="seconds"), quick)
     stage = Stage(rounds or (QUICK_ROUNDS if quick else ROUNDS), quick, say)
     for name in names:
-        result.sections.append(importlib.import_module(f"farmctl.bench.{name}").measure(stage))
+        try:
+            result.sections.append(importlib.import_module(f"farmctl.bench.{name}").measure(stage))
+        except StageError as error:
+            result.unstaged[name] = f"{error}" + (f" (try: {error.hint})" if error.hint else "")
     return result

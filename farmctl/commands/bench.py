@@ -25,11 +25,12 @@ def bench(
         Path | None, typer.Option("--docs", help="Measure nothing: write performance.md beside this JSON.")
     ] = None,
 ) -> None:
-    """Measure what the farm costs. A missed target is reported, not failed: exit 0 when all was measured."""
+    """Measure what the farm costs. A missed target is reported and fails nothing; exit 3 when something was not measured."""
     from rich.console import Console
 
     from farmctl.bench import docs as pages
     from farmctl.bench import suite, tables
+    from farmctl.errors import StageError
 
     if output not in {"table", "json"}:
         raise typer.BadParameter(f"{output!r} is not table or json", param_hint="-o")
@@ -46,3 +47,5 @@ def bench(
         print(run.as_json(), end="")
     else:
         tables.show(run, tables.console())
+    if run.unstaged:
+        raise StageError("not measured: " + "; ".join(f"{name}: {why}" for name, why in run.unstaged.items()))
