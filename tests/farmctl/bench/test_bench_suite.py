@@ -1,0 +1,79 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from farmctl import cli
+from farmctl.bench import lease, processes, relay, stage, suite
+from farmctl.bench.results import Section
+from farmctl.errors import StageError
+
+
+def measured(_stage):
+    return Section("lease", "A title", 1)
+
+
+def not_staged(_stage):
+    raise StageError("haproxy is not installed", hint="sudo apt-get install haproxy")
+
+
+def test_one_that_cannot_be_staged_does_not_lose_the_others(monkeypatch):
+    monkeypatch.setattr(lease, "measure", measured)
+    monkeypatch.setattr(relay, "measure", not_staged)
+    run = suite.run(["relay", "lease"], rounds=1, quick=True, say=lambda _: None)
+    assert [section.name for section in run.sections] == ["lease"]
+    assert run.unstaged == {"relay": "haproxy is not installed (try: sudo apt-get install haproxy)"}
+
+
+def test_the_verb_writes_its_json_and_says_what_was_not_measured(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(lease, "measure", measured)
+    monkeypatch.setattr(relay, "measure", not_staged)
+    out = tmp_path / "performance.json"
+    assert cli.main(["bench", "lease", "--quick", "--out", str(out), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(out.read_text())
+    assert cli.main(["bench", "relay", "--quick"]) == 3
+    assert "haproxy is not installed" in capsys.readouterr().err
+    assert cli.main(["bench", "--docs", str(out)]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "performance.md")
+
+
+@pytest.mark.parametrize("words", [["speed"], ["-o", "yaml"], ["--docs", "/nowhere/performance.json"]])
+def test_wrong_words_are_usage(words, capsys):
+    assert cli.main(["bench", *words]) == 2
+    assert capsys.readouterr().err
+
+
+def test_another_system_is_told_so(monkeypatch):
+    monkeypatch.setattr(suite.sys, "platform", "darwin")
+    with pytest.raises(StageError, match="need Linux"):
+        suite.run(["lease"], rounds=1, quick=True, say=print)
+
+
+def test_the_machine_and_the_versions_are_described():
+    assert stage.machine()["cores"] == os.cpu_count()
+    assert stage.versions()["python"].startswith("3.")
+
+
+def test_a_measured_program_dies_with_the_benchmark(tmp_path):
+    """A killed benchmark leaves no proxy behind."""
+    code = (
+        "import sys, os, signal; from pathlib import Path; from farmctl.bench import processes\n"
+        "every = frozenset(os.sched_getaffinity(0))\n"
+        "child = processes.start(['sleep', '60'], every, log=Path(sys.argv[1]))\n"
+        "print(child.pid, flush=True); signal.pause()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        child = int(parent.stdout.readline())
+        processes.wait_for(lambda: b"sleep" in Path(f"/proc/{child}/cmdline").read_bytes(), "it runs")
+        parent.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{child}").exists() and Path(f"/proc/{child}/stat").read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline, "the measured program outlived its benchmark"
+        time.sleep(0.02)
