@@ -9,10 +9,10 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from farmctl.bench.callers import Plan
 from farmctl.bench.contenders import FARM, Contender, farm_proxy
@@ -23,9 +23,10 @@ from farmctl.bench.stage import Stage
 LINES = 25
 SYSTEM = "system calls (sockets, epoll, pipes)"
 SYSTEM_CALLS = re.compile(r"_socket|epoll|posix|socket\.close|FileIO")
-NO_WORK = re.compile(
-    r"runners.*run|compile|marshal|builtins\.exec|verify_paths|__build_class__|create_dynamic"
-)
+NO_WORK = re.compile(r"runners.*run")
+Function = tuple[str, int, str]  # file ("~" for C), line, name
+Stats = dict[Function, tuple[int, int, float, float, dict[Function, tuple[int, int, float, float]]]]
+Spent = tuple[Function, Function]  # what spent it, called by whom (itself, if it is Python)
 PARTS = {
     "core": "core: who gets which pod",
     "door": "door: accept, head, routes, the caller's state",
@@ -68,12 +69,15 @@ def of_farm(stage: Stage, plan: Plan, *, pods: int, functions: bool = True) -> l
         tempfile.TemporaryDirectory(prefix="farmctl-profile-") as folder,
         FakeFarm(stage.cores, pods=pods) as farm,
     ):
-        written = Path(folder, "proxy.prof")
-        with farm_proxy(farm, stage.cores, profile=written) as contender:
+        idle, busy = Path(folder, "idle.prof"), Path(folder, "busy.prof")
+        with farm_proxy(farm, stage.cores, profile=idle):
+            pass  # what its start and end cost is no lease's
+        with farm_proxy(farm, stage.cores, profile=busy) as contender:
             call(replace(plan, door=contender.door, seconds=stage.step_s), stage.cores)
-        if written.exists():
-            found.append(by_part(written))
-            found.extend([by_function(written)] if functions else [])
+        if idle.exists() and busy.exists():
+            spent = difference(_stats(busy), _stats(idle))
+            found.append(by_part(spent))
+            found.extend([by_function(spent)] if functions else [])
         with farm_proxy(farm, stage.cores) as contender:
             whole = by_library(
                 contender, stage, replace(plan, door=contender.door), Path(folder, "perf.data")
@@ -82,22 +86,50 @@ def of_farm(stage: Stage, plan: Plan, *, pods: int, functions: bool = True) -> l
     return found
 
 
-def by_part(path: Path) -> Profile:
-    """Sum the own time of the proxy's modules up by what they are for; system calls stand apart, and what is no
-    work for callers (imports, the loop's waiting) is left out.
-    """
-    own: Counter[str] = Counter()
-    for function, (_cc, _calls, own_s, _sum_s, callers) in _stats(path).items():
+def _stats(path: Path) -> Stats:
+    stats: Stats = pstats.Stats(str(path)).stats  # type: ignore[attr-defined]
+    return stats
+
+
+def difference(busy: Stats, idle: Stats) -> dict[Spent, float]:
+    """Own seconds of each function and, for C functions, of each of their callers, less those of an idle run."""
+    spent: dict[Spent, float] = {}
+    for function, (_cc, _calls, own_s, _sum_s, callers) in busy.items():
+        _, _, idle_s, _, idle_callers = idle.get(function, (0, 0, 0.0, 0.0, {}))
         if function[0] != "~":
-            own[_part(function[0])] += own_s
+            spent[function, function] = max(0.0, own_s - idle_s)
             continue
-        kind = SYSTEM if SYSTEM_CALLS.search(function[2]) else ""
-        for caller, (_c, _n, spent_s, _s) in callers.items():
-            part = _part(caller[0])
-            own[kind or part if part else ""] += spent_s
-    del own[""]
+        for caller, (_c, _n, by_s, _s) in callers.items():
+            before_s = idle_callers[caller][2] if caller in idle_callers else 0.0
+            spent[function, caller] = max(0.0, by_s - before_s)
+    return spent
+
+
+def by_part(spent: dict[Spent, float]) -> Profile:
+    """Sum up by what the proxy's modules are for; system calls stand apart, and what is no work for callers (the
+    loop's waiting) is left out.
+    """
+    own: defaultdict[str, float] = defaultdict(float)
+    for (function, caller), seconds in spent.items():
+        part = _part(caller[0])
+        own[SYSTEM if part and function[0] == "~" and SYSTEM_CALLS.search(function[2]) else part] += seconds
+    own.pop("", None)
+    return _shares("cProfile, by part", own, len(own))
+
+
+def by_function(spent: dict[Spent, float]) -> Profile:
+    """Sum up by function; the loop's waiting is no work and is left out."""
+    own: defaultdict[str, float] = defaultdict(float)
+    for ((file, _line, name), _caller), seconds in spent.items():
+        if not NO_WORK.search(f"{file}{name}"):
+            own[f"{_short(file)}{name}"] += seconds
+    return _shares("cProfile, own time", own, LINES)
+
+
+def _shares(how: str, own: Mapping[str, float], lines: int) -> Profile:
     whole = sum(own.values()) or 1.0
-    return Profile(FARM, "cProfile, by part", [(part, s / whole) for part, s in own.most_common()])
+    most = sorted(own, key=lambda what: -own[what])[:lines]
+    return Profile(FARM, how, [(what, own[what] / whole) for what in most])
 
 
 def _part(file: str) -> str:
@@ -110,21 +142,6 @@ def _part(file: str) -> str:
         return ""
     inside = path.parts[path.parts.index("farmproxy") + 1 :]
     return PARTS.get(Path(inside[0]).stem, "") if inside else ""
-
-
-def by_function(path: Path) -> Profile:
-    """Sum own time up by function; the loop's waiting is no work and is left out."""
-    own: Counter[str] = Counter()
-    for (file, _line, name), (_cc, _calls, own_s, _sum_s, _callers) in _stats(path).items():
-        if "importlib" not in file and not NO_WORK.search(f"{file}{name}"):
-            own[f"{_short(file)}{name}"] += own_s
-    whole = sum(own.values()) or 1.0
-    return Profile(FARM, "cProfile, own time", [(n, s / whole) for n, s in own.most_common(LINES)])
-
-
-def _stats(path: Path) -> dict[Any, Any]:
-    stats: dict[Any, Any] = pstats.Stats(str(path)).stats  # type: ignore[attr-defined]
-    return stats
 
 
 def _short(file: str) -> str:

@@ -4,7 +4,7 @@ import json
 import pytest
 from rich.console import Console
 
-from farmctl.bench import docs, suite, tables
+from farmctl.bench import docs, profiles, suite, tables
 from farmctl.bench.figures import Spread
 from farmctl.bench.results import Profile, Run, Section, Verdict, load
 from farmctl.errors import UsageError
@@ -78,3 +78,33 @@ def test_benchmarks_are_chosen_by_name_in_the_page_s_order():
     assert suite.chosen(["job", "lease"]) == ["lease", "job"]
     with pytest.raises(UsageError, match="no benchmark"):
         suite.chosen(["speed"])
+
+
+def test_a_profile_counts_the_load_alone_and_gives_c_functions_to_their_callers():
+    core, door = ("/x/farmproxy/core/farm.py", 1, "handle"), ("/x/farmproxy/door/door.py", 2, "judge")
+    send, dumps = ("~", 0, "<method 'send' of '_socket.socket' objects>"), ("~", 0, "<built-in method len>")
+    loop = ("/py/asyncio/runners.py", 86, "run")
+
+    def entry(own_s, callers=()):
+        return (1, 1, own_s, own_s, {who: (1, 1, s, s) for who, s in dict(callers).items()})
+
+    idle = {core: entry(1.0), loop: entry(50.0), send: entry(0.5, {core: 0.5})}
+    busy = {
+        core: entry(3.0),
+        door: entry(1.0),
+        loop: entry(90.0),
+        send: entry(1.5, {core: 1.5}),
+        dumps: entry(1.0, {door: 0.75, loop: 0.25}),
+    }
+    spent = profiles.difference(busy, idle)
+    parts = dict(profiles.by_part(spent).lines)
+    assert parts == pytest.approx(
+        {
+            "core: who gets which pod": 2 / 4.75,
+            "door: accept, head, routes, the caller's state": 1.75 / 4.75,
+            profiles.SYSTEM: 1 / 4.75,
+        }
+    )
+    functions = dict(profiles.by_function(spent).lines)
+    assert functions["farmproxy.core.farm: handle"] == pytest.approx(2 / 5)
+    assert not any("run" in name for name in functions)
