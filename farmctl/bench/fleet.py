@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from farmctl.bench.callers import Plan
 from farmctl.bench.contenders import Contender, farm_proxy
+from farmctl.bench.plans import Plan
 from farmctl.bench.processes import FakeFarm, Usage, begin_call, finish_call
 from farmctl.bench.results import Section, Verdict
 from farmctl.bench.stage import Stage

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from farmctl.bench import profiles
-from farmctl.bench.callers import Plan
 from farmctl.bench.contenders import FARM, HAPROXY, Contender, farm_proxy, haproxy
+from farmctl.bench.plans import Plan
 from farmctl.bench.processes import FakeFarm, call
 from farmctl.bench.results import Section, Verdict
 from farmctl.bench.stage import Stage

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from farmctl.bench.callers import Plan, plan_json
+from farmctl.bench.plans import Plan
 from farmctl.errors import StageError
 
 START_LIMIT_S = 20.0
@@ -162,9 +162,9 @@ def call(plan: Plan, cores: Cores) -> dict[str, Any]:
 
 
 def begin_call(plan: Plan, cores: Cores) -> subprocess.Popen[str]:
-    process = start([sys.executable, "-m", "farmctl.bench.callers"], cores.generators)
+    process = start([sys.executable, "-m", "farmctl.bench.crowds"], cores.generators)
     assert process.stdin is not None
-    process.stdin.write(plan_json(plan))
+    process.stdin.write(plan.as_json())
     process.stdin.close()
     process.stdin = None
     return process

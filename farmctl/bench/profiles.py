@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from farmctl.bench.callers import Plan
 from farmctl.bench.contenders import FARM, Contender, farm_proxy
+from farmctl.bench.plans import Plan
 from farmctl.bench.processes import FakeFarm, begin_call, call, finish_call
 from farmctl.bench.results import Profile
 from farmctl.bench.stage import Stage

@@ -9,8 +9,8 @@ import time
 import urllib.request
 from dataclasses import replace
 
-from farmctl.bench.callers import Plan
 from farmctl.bench.contenders import Contender, farm_proxy
+from farmctl.bench.plans import Plan
 from farmctl.bench.processes import FakeFarm, call, http_ok, wait_for
 from farmctl.bench.results import Section, Verdict
 from farmctl.bench.stage import Stage

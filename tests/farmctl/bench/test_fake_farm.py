@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from farmctl.bench import contenders, fleet, heads
-from farmctl.bench.callers import Crowd, Plan
+from farmctl.bench.crowds import Crowd
 from farmctl.bench.epoll import Loop
 from farmctl.bench.fake_farm import listed_pod
 from farmctl.bench.fake_pods import FakePods, address
 from farmctl.bench.fake_slices import FakeSlices
+from farmctl.bench.plans import Plan
 from farmctl.bench.processes import Cores, Usage
 from farmctl.bench.stage import Stage
 
