@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from farmctl.reports.farm_status import FarmStatus
 
 
@@ -53,12 +55,7 @@ async def _once(output: Output, disagree_after_s: float) -> "FarmStatus":
     elif output is Output.name:
         print("\n".join(f"pod/{row.name}" for row in seen.rows))
     else:
-        from rich.console import Console
-
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = 250  # a pipe has no width: nothing is cut off
-        console.print(_picture(seen, output, disagree_after_s))
+        _console().print(_picture(seen, output, disagree_after_s))
     return seen
 
 
@@ -73,13 +70,25 @@ async def _watch(output: Output, disagree_after_s: float) -> "FarmStatus":
 
     if output not in {Output.table, Output.wide}:
         raise UsageError(f"-w shows a table, not {output.value}", hint="farmctl status -w")
-    testbed = await current()
-    seen = await farm_status.read(testbed)
-    with Live(_picture(seen, output, disagree_after_s), auto_refresh=False, screen=False) as live:
+    testbed, console, shown = await current(), _console(), ""
+    with Live(console=console, auto_refresh=False) as live:
         while True:
-            await asyncio.sleep(WATCH_S)
             seen = await farm_status.read(testbed)
-            live.update(_picture(seen, output, disagree_after_s), refresh=True)
+            picture = _picture(seen, output, disagree_after_s)
+            if console.is_terminal:
+                live.update(picture, refresh=True)
+            elif shown != (shown := seen.gist()):
+                console.print(picture)  # a pipe gets each change once, not a picture twice a second
+            await asyncio.sleep(WATCH_S)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 250  # a pipe has no width: nothing is cut off
+    return console
 
 
 def _picture(seen: "FarmStatus", output: Output, disagree_after_s: float) -> Any:

@@ -56,6 +56,11 @@ class FarmStatus:
     def disagreements(self, after_s: float) -> list[Row]:
         return [row for row in self.rows if row.differs_s > after_s]
 
+    def gist(self) -> str:
+        """All that a person would call a change: everything but ages."""
+        pools = [(len(pool["held"]), len(pool["leases"])) for pool in _pools(self.proxy)]
+        return f"{[(row.name, row.shown_state(), row.state, row.lease, row.restarts) for row in self.rows]}{pools}"
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "apiVersion": "farmctl/v1",

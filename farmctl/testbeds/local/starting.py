@@ -118,7 +118,7 @@ async def _until_whole(
 ) -> State:
     client = ControlClient(folder.socket)
     state: State | None = None
-    async with _explained_timeout(timeout_s, lambda: _lacks(state)):
+    async with _explained_timeout(timeout_s, lambda: lacks(state)):
         while True:
             try:
                 state = await client.state()
@@ -167,7 +167,8 @@ def _with_log(message: str, folder: StateFolder, name: str) -> str:
     return "\n".join([message, *tail(folder.logs.path(name), LOG_LINES)])
 
 
-def _lacks(state: State | None) -> str:
+def lacks(state: State | None) -> str:
+    """What a farm that is not whole waits for."""
     if state is None:
         return "the supervisor does not answer"
     lacks = [pod["name"] for pod in state["pods"] if not pod["ready"]]

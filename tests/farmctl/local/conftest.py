@@ -3,12 +3,13 @@
 import asyncio
 import itertools
 import os
+import random
 import secrets
 import shutil
 import socket
 import sys
 import tempfile
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,14 @@ HERE = Path(__file__).parent
 _networks = itertools.count(os.getpid() % 100)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_pair() -> int:
+    """A port that is free, as the next one is; below the range that outgoing connections are given."""
+    while True:
+        port = random.randrange(20_000, 32_000, 2)
+        with socket.socket() as one, socket.socket() as two, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            two.bind(("127.0.0.1", port + 1))
+            return port
 
 
 @pytest.fixture
@@ -39,15 +44,15 @@ def folder(tmp_path):
 @pytest.fixture
 def settings(tmp_path, folder):
     """Change with dataclasses.replace."""
-    token = secrets.token_hex(6)
+    token, port = secrets.token_hex(6), free_pair()
     return LocalSettings(
         state=folder.path,
         work=Path(tempfile.gettempdir(), f"{WORK_PREFIX}{token}"),  # where another uid may come
         token=token,
         chrome=shutil.which("sleep"),
         setup=Setup(pods=2, probe_period_s=0.1),
-        door=f"127.0.0.1:{free_port()}",
-        admin=f"127.0.0.1:{free_port()}",
+        door=f"127.0.0.1:{port}",
+        admin=f"127.0.0.1:{port + 1}",
         network=f"127.0.{100 + next(_networks) % 100}",
         agent_command=(sys.executable, "-S", str(HERE / "fake_agent.py")),
         proxy_command=(sys.executable, "-S", str(HERE / "fake_proxy.py")),

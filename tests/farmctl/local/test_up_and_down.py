@@ -15,7 +15,7 @@ from farmctl.errors import StageError
 from farmctl.testbeds import choosing
 from farmctl.testbeds.base import Setup
 from farmctl.testbeds.finding import current
-from farmctl.testbeds.local import ending, preflight, proctree
+from farmctl.testbeds.local import ending, preflight, proctree, starting
 from farmctl.testbeds.local.control_client import NoFarm
 from farmctl.testbeds.local.ending import take_down
 from farmctl.testbeds.local.settings import LocalSettings
@@ -109,11 +109,25 @@ async def test_what_dies_at_once_is_shown_with_its_last_words(settings, folder, 
     assert nothing_left(settings)
 
 
-async def test_not_whole_in_time_names_what_lacks_and_leaves_nothing(settings, folder):
+async def test_not_whole_in_time_leaves_nothing(settings, folder):
     slow = replace(settings, setup=Setup(pods=1), chrome=shutil.which("true"))
-    with pytest.raises(StageError, match="not whole after 3 s: not ready: browsers-"):
+    with pytest.raises(StageError, match=r"not whole after 3 s: .*(not ready|not answer)"):
         await start_again(slow, folder, timeout_s=3)
     assert nothing_left(settings)
+
+
+@pytest.mark.parametrize(
+    ("pods", "proxy", "says"),
+    [
+        ([("a", True), ("b", False)], True, "not ready: b"),
+        ([("a", True)], False, "the proxy is not ready"),
+        ([("a", True)], True, "the endpoints are not ready"),
+    ],
+)
+def test_what_lacks_is_named(pods, proxy, says):
+    state = {"pods": [{"name": name, "ready": ready} for name, ready in pods], "proxy": {"ready": proxy}}
+    assert starting.lacks(state) == says
+    assert starting.lacks(None) == "the supervisor does not answer"
 
 
 async def test_interrupted_half_way_cleans_up(settings, folder, until):
