@@ -61,9 +61,7 @@ class End(StrEnum):
     """How a lease ended. The proxy names its own part at once; the agent's word, when it comes, is final."""
 
     DONE = "done"  # the caller closed (its connection, or Chrome by Browser.close), or its HTTP answer was complete
-    BROWSER_DIED = (
-        "browser-died"  # Chrome crashed, was killed or froze (a caller's Browser.close is done: exit code 0)
-    )
+    BROWSER_DIED = "browser-died"  # Chrome crashed, was killed or froze (Browser.close by the caller is done)
     POD_LOST = "pod-lost"  # the agent's connection broke and the agent cannot be asked
     DRAINED = "drained"  # pod or proxy drained past its limit
     MAX = "max"  # the lease reached its longest time
