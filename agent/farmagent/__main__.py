@@ -41,6 +41,8 @@ async def serve(config: Settings, binary: Binary, work: WorkDirectory) -> None:
 
 def run(config: Settings) -> None:
     """Raises AgentError."""
+    # PID 1 has no default actions: without this, a SIGTERM before the loop runs would be lost
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     binary = binaries.find(config)
     if binary.no_sandbox:
         log.warning("no-sandbox", detail=binary.no_sandbox)

@@ -88,6 +88,8 @@ class Pair:
     async def __aexit__(self, *_):
         for end in self.ends:
             end.abort()
+            while end.transport.get_extra_info("socket").fileno() >= 0:
+                await asyncio.sleep(0)  # until the loop has closed it
         self.server.close()
         await self.server.wait_closed()
 
