@@ -1,4 +1,4 @@
-"""The two Chromes of the job benchmark: one behind a whole farm, one bare with the very same command line.
+"""The two Chromes of the job benchmark: one behind a whole farm, one bare with the very same command line and surroundings.
 
 The bare one is started anew for each job, as the farm's is: a browser that is already warm would be another job.
 """
@@ -100,6 +100,7 @@ def bare_chrome(command: Sequence[str]) -> Iterator[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **_own_places(folder)},
         start_new_session=True,
     )
     try:
@@ -113,6 +114,19 @@ def bare_chrome(command: Sequence[str]) -> Iterator[str]:
         if process.stderr:
             process.stderr.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own_places(folder: str) -> dict[str, str]:
+    """What the agent, too, tells its Chrome: nothing of another program's, no bus to ask."""
+    return {
+        "HOME": folder,
+        "TMPDIR": folder,
+        "XDG_CONFIG_HOME": f"{folder}/.config",
+        "XDG_CACHE_HOME": f"{folder}/.cache",
+        "XDG_DATA_HOME": f"{folder}/.local/share",
+        "DBUS_SESSION_BUS_ADDRESS": "disabled:",
+        "DBUS_SYSTEM_BUS_ADDRESS": "disabled:",
+    }
 
 
 def _listening(process: subprocess.Popen[str]) -> str:

@@ -23,6 +23,7 @@ PAIRS, QUICK_PAIRS = 30, 3
 TARGET = 1.05
 BOOTSTRAPS = 5_000
 WIDTH = 0.95
+SETTLE_S = 1.0  # a Chrome that has just answered still works on its start
 PAGES = 3  # a job opens so many pages, one after another
 
 
@@ -51,26 +52,30 @@ def measure(stage: Stage) -> Section:
     with job_pages.served() as url, sync_playwright() as playwright, real_farm() as farm:
         for pair in range(-1, pairs):  # the first pair warms the page server and the disk's cache, uncounted
             stage.say(f"job: pair {max(pair, 0) + 1} of {pairs}")
-            first_farm = pair % 2 == 0
-            got_farm = _through_farm(playwright, farm, url) if first_farm else None
-            got_bare = _on_bare(playwright, farm, url)
-            got_farm = got_farm or _through_farm(playwright, farm, url)
+            through, bare = _pair(playwright, farm, url, farm_first=pair % 2 == 0)
             if pair >= 0:
-                farm_times.append(got_farm)
-                bare_times.append(got_bare)
+                farm_times.append(through)
+                bare_times.append(bare)
     _rows(section, farm_times, bare_times)
     return section
 
 
+def _pair(playwright: "Playwright", farm: RealFarm, url: str, *, farm_first: bool) -> tuple[Times, Times]:
+    """One job on each. Both browsers are fresh, started and at rest before either job: neither the farm's recycling
+    nor the bare Chrome's start runs beside a job.
+    """
+    with bare_chrome(farm.chrome) as endpoint:
+        through = _through_farm(playwright, farm, url) if farm_first else None
+        time.sleep(SETTLE_S)
+        bare = page_job(playwright, endpoint, url)
+        return through or _through_farm(playwright, farm, url), bare
+
+
 def _through_farm(playwright: "Playwright", farm: RealFarm, url: str) -> Times:
+    time.sleep(SETTLE_S)
     times = page_job(playwright, farm.door, url)
     times.recycle_s = farm.wait_free()
     return times
-
-
-def _on_bare(playwright: "Playwright", farm: RealFarm, url: str) -> Times:
-    with bare_chrome(farm.chrome) as endpoint:
-        return page_job(playwright, endpoint, url)
 
 
 def page_job(playwright: "Playwright", endpoint: str, url: str) -> Times:
