@@ -158,11 +158,11 @@ def disk() -> Finding:
     )
 
 
-def port(number: int, what: str) -> Finding:
+def port(number: int, what: str, host: str = "127.0.0.1") -> Finding:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", number))
+            probe.bind((host, number))
         except OSError as error:
             mend = f"farmctl status, or `ss -ltnp sport = :{number}` to see who has it"
             return Finding(f"port {number}", "warn", f"{what}: {error.strerror}", BOTH, mend)

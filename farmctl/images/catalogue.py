@@ -28,8 +28,18 @@ class GoBinaries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stamp: list[str] = []
 
 
-class Catalogue(msgspec.Struct, frozen=True):
+class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``built`` is a folder under images/ or "debootstrap"; ``pulled`` is "" for what is always built."""
+
+    name: str
+    built: str
+    pulled: str = ""
+
+
+class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     versions: dict[str, str]
+    images: dict[str, Image]
+    preloaded: dict[str, Image]
     binaries: list[GoBinaries]
 
     def providing(self, name: str) -> GoBinaries:
@@ -38,6 +48,10 @@ class Catalogue(msgspec.Struct, frozen=True):
             if name in entry.names:
                 return entry
         raise KeyError(name)
+
+    def preloads(self) -> dict[str, str]:
+        """Program (or pause) -> the full name of the image that a source-built node carries."""
+        return {program: image.name.format_map(self.versions) for program, image in self.preloaded.items()}
 
 
 def read(path: Path = PATH) -> Catalogue:

@@ -45,7 +45,7 @@ class Engine:
             **given,
             capture_output=True,
             text=True,
-            env={**os.environ, **self.env},
+            env=self.environment(),
             timeout=timeout_s,
             check=False,
             cwd=cwd,
@@ -55,12 +55,24 @@ class Engine:
             raise StageError(f"`{self.name} {' '.join(words[:3])} …` failed:\n{last}", hint="farmctl doctor")
         return done
 
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **self.env}
+
     def has_image(self, tag: str) -> bool:
         return self.run("image", "inspect", tag, check=False).returncode == 0
 
     def image_bytes(self, tag: str) -> int:
         """Uncompressed size. Raises StageError when the image is not there."""
         return int(json.loads(self.run("image", "inspect", tag).stdout)[0]["Size"])
+
+    def import_folder(self, root: Path, tag: str) -> None:
+        """Make an image of one layer from a folder, owners and modes kept."""
+        with subprocess.Popen(
+            ["tar", "-C", str(root), "--numeric-owner", "-c", "."], stdout=subprocess.PIPE
+        ) as tar:
+            self.run("import", "-", tag, stdin=tar.stdout)
+        if tar.returncode != 0:
+            raise StageError(f"could not pack {root} for {tag}", hint="farmctl doctor (disk)")
 
     def build(
         self, context: Path, tag: str, *, args: Mapping[str, str] | None = None, file: Path | None = None

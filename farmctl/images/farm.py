@@ -16,7 +16,11 @@ from farmctl.images.gobuild import Say
 
 # image -> (distribution whose requirements it installs, packages of ours it runs, further files of its folder)
 PARTS = {
-    "browser": ("farm-agent", (ROOT / "agent/farmagent", ROOT / "wire/farmwire"), ("policy.json",)),
+    "browser": (
+        "farm-agent",
+        (ROOT / "agent/farmagent", ROOT / "wire/farmwire"),
+        ("policy.json", "fonts.conf"),
+    ),
     "proxy": ("farm-proxy", (ROOT / "proxy/farmproxy", ROOT / "wire/farmwire"), ()),
 }
 CERTIFICATES = "certificates.pem"

@@ -1,166 +1,174 @@
-"""The kind cluster itself: created, repaired, examined, removed. Its kubeconfig lives in the state folder; the user's
-own context is never touched.
+"""The kind cluster itself: created, repaired, examined, removed.
+
+Its kubeconfig lives in the state folder; the user's own context is never touched. kind's word that a cluster is up is
+not taken: the nodes are asked.
 """
 
-import json
-import os
-import shutil
-import subprocess
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+import msgspec
 
 from farmctl.errors import StageError
-from farmctl.images.catalogue import ROOT, Catalogue
 from farmctl.images.engines import Engine, kind_environment
-from farmctl.images.gobuild import Say, build, kept_at
-from farmctl.testbeds.kind import network, nodes
+from farmctl.images.gobuild import Say
+from farmctl.testbeds.kind import network, nodes, shapes
+from farmctl.testbeds.kind.kubectl import Kubectl
+from farmctl.testbeds.kind.programs import run
+from farmctl.testbeds.kind.shapes import Shape
+from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.kind.waiting import wait_for
 
-T = TypeVar("T")
-TEMPLATE = ROOT / "clusters" / "kind" / "cluster.yaml.j2"
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What cannot be changed without a new cluster."""
-
-    name: str = "farm"
-    workers: int = 2
-    door_host: str = "127.0.0.1"
-    door_port: int = 9222
-    admin_port: int = 9223
-    own_network: bool = False  # source-built nodes bring no CNI
-    restricted: bool = False  # no CAP_SYS_RESOURCE here
+CREATE_S = 900
+READY_S = 240
+LOGS_HINT = "the nodes' logs are under {logs}; farmctl down, then up again"
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     engine: Engine
     kind: Path
-    kubectl: Path
-    state: Path  # the folder that holds kubeconfig and configuration
+    kubectl: Kubectl
+    folder: KindFolder
     shape: Shape
 
     @property
-    def kubeconfig(self) -> Path:
-        return self.state / "kubeconfig"
+    def size(self) -> int:
+        return self.shape.workers + 1
 
-    def run_kind(self, *words: str, timeout_s: float = 900) -> str:
-        return _run([str(self.kind), *words], self._env(), timeout_s)
-
-    def run_kubectl(self, *words: str, stdin: str | None = None, timeout_s: float = 120) -> str:
-        return _run([str(self.kubectl), *words], self._env(), timeout_s, stdin)
-
-    def get(self, *words: str) -> dict[str, Any]:
-        """``kubectl get WORDS -o json``."""
-        answer: dict[str, Any] = json.loads(self.run_kubectl("get", *words, "-o", "json"))
-        return answer
+    def run_kind(self, *words: str, timeout_s: float = 300) -> str:
+        env = kind_environment(self.engine, self.folder.kubeconfig)
+        return run([str(self.kind), *words], env=env, timeout_s=timeout_s)
 
     def nodes(self) -> list[nodes.Node]:
         return nodes.listed(self.engine, self.shape.name)
 
-    def _env(self) -> dict[str, str]:
-        return kind_environment(self.engine, self.kubeconfig)
+
+def ensure(cluster: Cluster, installed: Installed, say: Say) -> Installed:
+    """Make the cluster run: created, or repaired, or left as it is. Returns the record with the nodes' addresses."""
+    there = cluster.nodes()
+    nodes.refuse_foreign(cluster.shape.name, there)
+    if there and installed.phase == "creating":
+        say("removing what an interrupted run left")
+        remove(cluster)
+        there = []
+    if not there:
+        create(cluster, installed, say)
+    else:
+        repair(cluster, there, installed.addresses, say)
+    phase = "installing" if installed.phase == "creating" else installed.phase
+    addresses = {each.name: each.address for each in cluster.nodes()}
+    return cluster.folder.write(msgspec.structs.replace(installed, phase=phase, addresses=addresses))
 
 
-def programs(catalogue: Catalogue, say: Say) -> tuple[Path, Path]:
-    """Return kind and kubectl, built from source when PATH has none of the catalogue's version."""
-    found = []
-    for name in ("kind", "kubectl"):
-        entry = catalogue.providing(name)
-        on_path = shutil.which(name)
-        if name == "kind" and on_path and entry.version in _run([on_path, "version"], dict(os.environ), 30):
-            found.append(Path(on_path))
-            continue
-        build(entry, say, only=name)
-        found.append(kept_at(entry, name))
-    return found[0], found[1]
+def create(cluster: Cluster, installed: Installed, say: Say) -> None:
+    """Create the nodes, wire them, and wait until each is Ready. What a failure leaves is removed, its logs kept."""
+    folder = cluster.folder
+    folder.write(msgspec.structs.replace(installed, phase="creating", addresses={}))
+    write_files(cluster)
+    say(f"creating {cluster.size} node{'s' * (cluster.size > 1)} from {cluster.shape.node_image}")
+    try:
+        cluster.run_kind(
+            "create", "cluster", "--config", str(folder.config), "--image", cluster.shape.node_image,
+            "--kubeconfig", str(folder.kubeconfig), "--retain", "--wait", "0s", timeout_s=CREATE_S,
+        )  # fmt: skip
+        connect(cluster, say)
+    except StageError as error:
+        export_logs(cluster, say)
+        remove(cluster)
+        raise StageError(
+            f"the cluster could not be created: {error}", hint=LOGS_HINT.format(logs=folder.logs)
+        ) from error
 
 
-def render(shape: Shape) -> str:
-    """Return kind's configuration for this shape."""
-    from jinja2 import Environment, StrictUndefined
+def write_files(cluster: Cluster) -> None:
+    """Put the files in place that the nodes mount and kind reads."""
+    folder = cluster.folder
+    folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.fence.write_text(shapes.render_fence())
+    folder.config.write_text(shapes.render(cluster.shape, folder.fence))
 
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, autoescape=False)  # noqa: S701 - YAML
-    return environment.from_string(TEMPLATE.read_text()).render(
-        {name: getattr(shape, name) for name in Shape.__slots__}
+
+def repair(cluster: Cluster, there: list[nodes.Node], addresses: Mapping[str, str], say: Say) -> None:
+    """Start what stopped, put back what a restart loses, and wait for every node. Raises StageError."""
+    if len(there) != cluster.size:
+        raise StageError(
+            f"recreate needed: the cluster has {len(there)} nodes of {cluster.size}",
+            hint="farmctl down, then the same farmctl up",
+        )
+    write_files(cluster)  # a stopped node does not start without the file it mounts
+    began = datetime.now(UTC)
+    if started := nodes.start_stopped(cluster.engine, there, addresses):
+        say(f"started {', '.join(started)}")
+    # The API server's port may be another one after a restart.
+    cluster.run_kind(
+        "export", "kubeconfig", "--name", cluster.shape.name, "--kubeconfig", str(cluster.folder.kubeconfig)
     )
+    try:
+        connect(cluster, say, heard_since=began if started else None)
+    except StageError as error:
+        export_logs(cluster, say)
+        raise StageError(str(error), hint=LOGS_HINT.format(logs=cluster.folder.logs)) from error
 
 
-def create(cluster: Cluster, image: str, say: Say) -> None:
-    """Create the nodes, fence and wire them, and wait until each is Ready. Raises StageError, leaving nothing."""
-    cluster.state.mkdir(parents=True, exist_ok=True)
-    config = cluster.state / "kind.yaml"
-    config.write_text(render(cluster.shape))
-    say(f"creating the cluster's {cluster.shape.workers + 1} nodes from {image}")
-    # The fence has to stand before anything runs; kind offers no hook, so it is put up as nodes appear.
-    cluster.run_kind("create", "cluster", "--config", str(config), "--image", image, "--retain")
-    connect(cluster, say)
+def connect(cluster: Cluster, say: Say, *, heard_since: datetime | None = None) -> None:
+    """(Re)make the routes that a node's restart loses, then wait until each node is Ready.
 
-
-def connect(cluster: Cluster, say: Say) -> None:
-    """(Re)make what a node's restart loses, then wait for the nodes."""
-    network.fence(cluster.engine, cluster.nodes())
+    After a restart the API server goes on telling what it heard before: with ``heard_since`` only nodes count that
+    have renewed their lease after it.
+    """
     if cluster.shape.own_network:
-        items = wait_for(lambda: _with_pod_ranges(cluster), "every node has its pod range", timeout_s=60)
-        network.wire(cluster.engine, cluster.nodes(), items)
+        ranges = wait_for(lambda: pod_ranges(cluster), "every node has its pod range", timeout_s=READY_S)
+        network.wire(cluster.engine, cluster.nodes(), ranges)
     say("waiting for the nodes")
-    wait_for(lambda: all_ready(cluster), "every node is Ready", timeout_s=180)
+    wait_for(lambda: all_ready(cluster, heard_since), "every node is Ready", timeout_s=READY_S)
 
 
-def _with_pod_ranges(cluster: Cluster) -> dict[str, str] | None:
-    items = cluster.get("nodes")["items"]
+def pod_ranges(cluster: Cluster) -> dict[str, str] | None:
+    items = cluster.kubectl.get("nodes")
     ranges = {item["metadata"]["name"]: item["spec"].get("podCIDR", "") for item in items}
-    return ranges if len(ranges) == cluster.shape.workers + 1 and all(ranges.values()) else None
+    return ranges if len(ranges) == cluster.size and all(ranges.values()) else None
 
 
-def all_ready(cluster: Cluster) -> bool:
-    items = cluster.get("nodes")["items"]
-    ready = [
-        any(c["type"] == "Ready" and c["status"] == "True" for c in item["status"].get("conditions", []))
-        for item in items
-    ]
-    return len(ready) == cluster.shape.workers + 1 and all(ready)
+def all_ready(cluster: Cluster, heard_since: datetime | None = None) -> bool:
+    """Raises StageError naming the nodes that are not, or when the API server does not answer."""
+    ready = {item["metadata"]["name"] for item in cluster.kubectl.get("nodes") if is_ready(item)}
+    if heard_since is not None:
+        ready &= heard(cluster.kubectl.get("leases", "-n", "kube-node-lease"), heard_since)
+    if missing := sorted({each.name for each in cluster.nodes()} - ready):
+        raise StageError(f"not Ready: {', '.join(missing)}")
+    return True
 
 
-def wait_for(state: Callable[[], T | None], what: str, *, timeout_s: float) -> T:
-    """Ask until ``state`` is true-ish. Raises StageError naming ``what`` when it is not in time."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        problem = ""
-        try:
-            if value := state():
-                return value
-        except StageError as error:
-            problem = f" ({error})"
-        if time.monotonic() > deadline:
-            raise StageError(
-                f"waited {timeout_s:.0f} s in vain until {what}{problem}", hint="farmctl logs --cluster"
-            )
-        time.sleep(0.5)
+def heard(leases: list[dict[str, Any]], since: datetime) -> set[str]:
+    """The nodes whose lease was renewed after ``since``."""
+    return {
+        lease["metadata"]["name"]
+        for lease in leases
+        if datetime.fromisoformat(lease["spec"].get("renewTime", "1970-01-01T00:00:00Z")) > since
+    }
+
+
+def is_ready(item: Mapping[str, Any]) -> bool:
+    conditions = item["status"].get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def export_logs(cluster: Cluster, say: Say) -> None:
+    """`kind export logs` into the state folder; a failure of it must not hide the fault that asked for it."""
+    try:
+        cluster.run_kind("export", "logs", str(cluster.folder.logs), "--name", cluster.shape.name)
+    except StageError as error:
+        say(f"could not export the nodes' logs: {error}")
+    else:
+        say(f"the nodes' logs are under {cluster.folder.logs}")
 
 
 def remove(cluster: Cluster) -> None:
     """Remove the nodes and their volumes; of nothing is fine."""
-    cluster.run_kind("delete", "cluster", "--name", cluster.shape.name)
-
-
-def _run(command: list[str], env: dict[str, str], timeout_s: float, stdin: str | None = None) -> str:
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            env=env,
-            timeout=timeout_s,
-            check=False,
-            input=stdin or "",
-        )
-    except subprocess.TimeoutExpired as error:
-        raise StageError(f"`{' '.join(command[:4])}` did not end within {timeout_s:.0f} s") from error
-    if done.returncode != 0:
-        last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-10:])
-        raise StageError(f"`{Path(command[0]).name} {' '.join(command[1:3])} …` failed:\n{last}")
-    return done.stdout
+    cluster.run_kind(
+        "delete", "cluster", "--name", cluster.shape.name, "--kubeconfig", str(cluster.folder.kubeconfig)
+    )

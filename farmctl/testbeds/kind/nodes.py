@@ -1,23 +1,33 @@
-"""The cluster's node containers: which there are, their addresses, and commands inside them."""
+"""The cluster's node containers: which there are, their addresses, commands inside them, and bringing back stopped ones.
+
+podman gives a restarted container another address, which breaks the routes to its pods: it is connected again under
+its old one before it starts.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from farmctl.errors import StageError
 from farmctl.images.engines import Engine
+from farmctl.testbeds.kind.shapes import FENCE_IN_NODE
 
 CLUSTER_LABEL = "io.x-k8s.kind.cluster"
 ROLE_LABEL = "io.x-k8s.kind.role"
+NETWORK = "kind"
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """``address`` is "" while the container does not run."""
+    """``address`` is "" while the container does not run; ``ours``: made by farmctl."""
 
     name: str
     role: str  # control-plane or worker
     running: bool
     address: str
+    ours: bool = True
+    paused: bool = False
 
 
 def listed(engine: Engine, cluster: str) -> list[Node]:
@@ -27,18 +37,60 @@ def listed(engine: Engine, cluster: str) -> list[Node]:
     ).stdout.split()
     if not names:
         return []
-    found = [_node(raw) for raw in json.loads(engine.run("container", "inspect", *names).stdout)]
-    return sorted(found, key=lambda node: (node.role, node.name))
+    found = [node(raw) for raw in json.loads(engine.run("container", "inspect", *names).stdout)]
+    return sorted(found, key=lambda each: (each.role, each.name))
 
 
-def _node(raw: Mapping[str, dict]) -> Node:  # type: ignore[type-arg]
+def node(raw: Mapping[str, Any]) -> Node:
+    """Read one container as `inspect` shows it."""
+    state = raw["State"]
+    running = bool(state["Running"]) or bool(state.get("Paused"))
     networks = raw["NetworkSettings"].get("Networks") or {}
     address = next((network.get("IPAddress") or "" for network in networks.values()), "")
-    running = bool(raw["State"]["Running"])
-    role = raw["Config"]["Labels"][ROLE_LABEL]
-    return Node(str(raw["Name"]).lstrip("/"), role, running, address if running else "")
+    return Node(
+        name=str(raw["Name"]).lstrip("/"),
+        role=raw["Config"]["Labels"][ROLE_LABEL],
+        running=running,
+        address=address if running else "",
+        ours=any(mount.get("Destination") == FENCE_IN_NODE for mount in raw.get("Mounts") or ()),
+        paused=bool(state.get("Paused")),
+    )
 
 
-def sh(engine: Engine, node: str, script: str) -> str:
+def start_stopped(engine: Engine, nodes: Iterable[Node], addresses: Mapping[str, str]) -> list[str]:
+    """Start what is stopped or paused, under its old address where the engine allows; the names of those started."""
+    started = []
+    for each in nodes:
+        if each.paused:
+            engine.run("unpause", each.name)
+        elif not each.running:
+            readdress(engine, each.name, addresses.get(each.name, ""))
+            engine.run("start", each.name, timeout_s=120)
+        else:
+            continue
+        started.append(each.name)
+    return started
+
+
+def readdress(engine: Engine, name: str, address: str) -> None:
+    """Give a stopped container its old address again. docker keeps addresses out of our hands: left to its choice."""
+    if not address or engine.name != "podman":
+        return
+    engine.run("network", "disconnect", NETWORK, name, check=False)
+    if engine.run("network", "connect", "--ip", address, NETWORK, name, check=False).returncode != 0:
+        # Another container has it by now: any address will do, the routes follow.
+        engine.run("network", "connect", NETWORK, name)
+
+
+def sh(engine: Engine, name: str, script: str) -> str:
     """Run a shell script in the node; its stdout. Raises StageError with what it printed."""
-    return engine.run("exec", "-i", node, "sh", "-euc", script, timeout_s=300).stdout
+    return engine.run("exec", "-i", name, "sh", "-euc", script, timeout_s=300).stdout
+
+
+def refuse_foreign(cluster: str, nodes: Iterable[Node]) -> None:
+    """Raises StageError when a cluster of this name is there that farmctl did not make."""
+    if foreign := [each.name for each in nodes if not each.ours]:
+        raise StageError(
+            f"there is a kind cluster {cluster!r} that farmctl did not make ({', '.join(foreign)})",
+            hint=f"farmctl up --testbed kind --name another, or farmctl up --context kind-{cluster}",
+        )

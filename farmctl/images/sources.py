@@ -1,0 +1,77 @@
+"""Where the node image and the base image come from: a container registry, or this machine's own builds.
+
+``auto`` takes what is here already, else a registry if one answers, else builds.
+"""
+
+import urllib.error
+import urllib.request
+from typing import Literal
+
+from farmctl.errors import StageError
+from farmctl.images import base, node
+from farmctl.images.catalogue import Catalogue
+from farmctl.images.engines import Engine
+from farmctl.images.gobuild import Say
+
+Source = Literal["auto", "registry", "build"]
+# The address behind the name docker.io; the API's root answers 200 or 401 (OCI distribution specification).
+REGISTRY = "https://registry-1.docker.io/v2/"
+REACH_S = 4
+
+
+def choose(engine: Engine, catalogue: Catalogue, asked: Source) -> Literal["registry", "build"]:
+    """Decide without changing anything."""
+    if asked != "auto":
+        return asked
+    if engine.has_image(node.tag(catalogue)):
+        return "build"
+    if engine.has_image(catalogue.images["node"].pulled):
+        return "registry"
+    return "registry" if reachable() else "build"
+
+
+def reachable(url: str = REGISTRY) -> bool:
+    """Whether a registry answers as one; proxies set in the environment are used, as the engine does."""
+    try:
+        with urllib.request.urlopen(url, timeout=REACH_S):  # noqa: S310 - https
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code == 401
+    except (OSError, ValueError):
+        return False
+
+
+def node_image(catalogue: Catalogue, source: Literal["registry", "build"]) -> str:
+    return catalogue.images["node"].pulled if source == "registry" else node.tag(catalogue)
+
+
+def known(catalogue: Catalogue, image: str) -> bool:
+    """Whether a cluster of this node image is one that the catalogue describes, whatever its source."""
+    return image in (node_image(catalogue, "registry"), node_image(catalogue, "build"))
+
+
+def built(catalogue: Catalogue, image: str) -> bool:
+    return image == node.tag(catalogue)
+
+
+def ensure_node(engine: Engine, catalogue: Catalogue, image: str, say: Say) -> dict[str, float]:
+    """Make the node image exist; seconds by step. Raises StageError."""
+    if built(catalogue, image):
+        return node.ensure(engine, catalogue, say, pull_base=False)
+    if not engine.has_image(image):
+        say(f"pulling {image}")
+        pull(engine, image)
+    return {}
+
+
+def ensure_base(engine: Engine, say: Say, source: Literal["registry", "build"]) -> None:
+    base.ensure(engine, say, pull=source == "registry")
+
+
+def pull(engine: Engine, image: str) -> None:
+    try:
+        engine.run("pull", image)
+    except StageError as error:
+        raise StageError(
+            f"cannot pull {image}: {error}", hint="farmctl up --testbed kind --source build"
+        ) from error

@@ -1,0 +1,108 @@
+"""Reaches a farm's door and admin port: straight over the host's loopback (kind), or by the API server's proxy where
+nothing is published (an existing cluster). Asks the door end to end: a lease, or the reason why none is free.
+"""
+
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from farmwire.reasons import Refusal
+
+from farmctl.errors import StageError
+from farmctl.testbeds.kind.kubectl import Kubectl
+
+ANSWER_S = 10
+PROBE = "/leases?hold=0&max=10&label=farmctl-up"
+
+
+class Reach(Protocol):
+    def status(self) -> dict[str, Any]:
+        """The proxy's own /status. Raises StageError when it does not answer."""
+        ...
+
+    def lease(self) -> str:
+        """Take a lease and give it back: "leased", or the reason of the refusal. Raises StageError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostReach:
+    """``door`` and ``admin`` are host:port."""
+
+    door: str
+    admin: str
+
+    def status(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(_ask(f"http://{self.admin}/status"))
+        return answer
+
+    def lease(self) -> str:
+        try:
+            lease = json.loads(_ask(f"http://{self.door}{PROBE}", method="POST"))
+        except Refused as refused:
+            return refused.reason
+        _ask(f"http://{self.door}/leases/{lease['id']}", method="DELETE")
+        return "leased"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReach:
+    """The API server passes requests on to a Service; nobody else has to be reachable."""
+
+    kubectl: Kubectl
+    namespace: str
+
+    def status(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(
+            self.kubectl("get", "--raw", self._path("proxy-admin:admin", "/status"))
+        )
+        return answer
+
+    def lease(self) -> str:
+        try:
+            answer = self.kubectl("create", "--raw", self._path("proxy:door", PROBE), "-f", "-", stdin="{}")
+        except StageError as error:
+            if Refusal.NO_FREE_POD in str(error):
+                return Refusal.NO_FREE_POD
+            raise
+        lease = json.loads(answer)
+        self.kubectl("delete", "--raw", self._path("proxy:door", f"/leases/{lease['id']}"))
+        return "leased"
+
+    def _path(self, service: str, path: str) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/services/{service}/proxy{path}"
+
+
+class Refused(StageError):
+    """The door answered, and gave a reason for not serving."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"the door refuses: {reason}: {detail}")
+        self.reason = reason
+
+
+def _ask(url: str, *, method: str = "GET") -> bytes:
+    request = urllib.request.Request(url, method=method)  # noqa: S310 - http to an address of ours
+    # A proxy for the internet (HTTP_PROXY) is not asked for the host's own loopback.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=ANSWER_S) as answer:
+            read: bytes = answer.read()
+            return read
+    except urllib.error.HTTPError as error:
+        raise _refused(url, error) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise StageError(
+            f"{url.partition('?')[0]} does not answer: {reason}", hint="farmctl up repairs it"
+        ) from error
+
+
+def _refused(url: str, error: urllib.error.HTTPError) -> StageError:
+    try:
+        said = json.loads(error.read())
+        return Refused(said["reason"], said.get("detail", ""))
+    except (OSError, ValueError, KeyError, TypeError):
+        return StageError(f"{url.partition('?')[0]} answered {error.code}, which is no answer of the farm")

@@ -1,0 +1,145 @@
+"""Installs the farm onto a cluster that was there before, and nothing else: rights are asked for first, a foreign object
+of the same name ends it before anything is changed, and images are either the cluster's to pull or a kind cluster's to
+be given.
+"""
+
+import json
+from dataclasses import dataclass
+
+import msgspec
+
+from farmctl.errors import StageError
+from farmctl.images import catalogue as catalogues
+from farmctl.images import engines, farm, loading, sources
+from farmctl.images.catalogue import Catalogue
+from farmctl.images.gobuild import Say
+from farmctl.testbeds.kind import applying, doors, nodes, programs, readying, starting
+from farmctl.testbeds.kind.kubectl import Kubectl, objects
+from farmctl.testbeds.kind.manifests import KINDS, ours, render
+from farmctl.testbeds.kind.state import Installed, KindFolder
+
+VERBS = ("get", "list", "create", "patch", "delete")
+KIND_PREFIX = "kind-"
+
+
+@dataclass(frozen=True, slots=True)
+class WantedInstall:
+    """``image_prefix``: where the cluster pulls the farm's images from ("" = they are loaded, kind only)."""
+
+    context: str
+    kubeconfig: str = ""
+    namespace: str = "farm"
+    pods: int | None = None
+    image_prefix: str = ""
+    timeout_s: float = 300.0
+
+
+def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
+    """Return the record of the farm that is installed. Raises StageError, with nothing changed where that can be."""
+    there = folder.read()
+    refuse_other(there, wanted)
+    catalogue = catalogues.read()
+    kubectl = opened(wanted.context, wanted.kubeconfig, catalogue, say)
+    refuse_missing_rights(kubectl, wanted.namespace)
+    namespaces = kubectl.get("namespace", wanted.namespace)
+    own = not namespaces or ours(namespaces[0])
+    images = ensure_images(wanted, catalogue, say)
+    there = msgspec.structs.replace(
+        there or Installed(phase="installing"),
+        namespace=wanted.namespace,
+        context=wanted.context,
+        kubeconfig=wanted.kubeconfig,
+        images=images,
+        own_namespace=own,
+        pods=wanted.pods if wanted.pods is not None else there.pods if there else Installed.pods,
+    )
+    folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    manifests = render(kubectl.program, starting.rendering(there, folder))
+    applying.refuse_foreign(kubectl, manifests)
+    folder.write(there)
+    say("applying the manifests")
+    applying.apply(kubectl, manifests, force=False)
+    applying.prune(kubectl, there.namespace, manifests)
+    reach = doors.ClusterReach(kubectl, there.namespace)
+    say("waiting for the pods")
+    readying.wait_until_served(kubectl, there.namespace, reach, timeout_s=wanted.timeout_s, progress=say)
+    say(f"the door answers: {readying.wait_for_lease(reach, timeout_s=starting.DOOR_S)}")
+    return folder.write(msgspec.structs.replace(there, phase="up"))
+
+
+def opened(context: str, kubeconfig: str, catalogue: Catalogue, say: Say) -> Kubectl:
+    return Kubectl(programs.find("kubectl", catalogue, say), kubeconfig, context)
+
+
+def refuse_other(there: Installed | None, wanted: WantedInstall) -> None:
+    """Raises StageError when this state folder holds another farm."""
+    if there is None:
+        return
+    if there.shape is not None:
+        raise StageError(f"a farm is up on the kind cluster {there.shape.name}", hint="farmctl down first")
+    same = (there.context, there.namespace) == (wanted.context, wanted.namespace)
+    if not same:
+        raise StageError(
+            f"a farm is installed in {there.context}, namespace {there.namespace}", hint="farmctl down first"
+        )
+
+
+def refuse_missing_rights(kubectl: Kubectl, namespace: str) -> None:
+    """Raises StageError naming every right that is missing, as `kubectl auth can-i` would, in one request."""
+    answers = objects(kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(reviews(namespace))))
+    missing = sorted(
+        f"{asked['verb']} {asked['resource']}"
+        for asked in (
+            answer["spec"]["resourceAttributes"] for answer in answers if not answer["status"].get("allowed")
+        )
+    )
+    if missing:
+        raise StageError(
+            f"missing rights in namespace {namespace}: {', '.join(missing)}",
+            hint=f"kubectl auth can-i --list -n {namespace}; ask the cluster's owner, or use another context",
+        )
+
+
+def reviews(namespace: str) -> dict[str, object]:
+    """A List of SelfSubjectAccessReviews: what installing and removing the farm does."""
+    wanted = [(kind, verb) for kind in KINDS for verb in VERBS]
+    wanted += [("pods", "list"), ("pods", "delete"), ("services/proxy", "get")]
+    return {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": attributes(kind, verb, namespace)},
+            }
+            for kind, verb in wanted
+        ],
+    }
+
+
+def attributes(kind: str, verb: str, namespace: str) -> dict[str, str]:
+    name, _, subresource = kind.partition("/")
+    resource, _, group = name.partition(".")
+    made = {"namespace": namespace, "verb": verb, "resource": resource, "group": group}
+    return {**made, "subresource": subresource} if subresource else made
+
+
+def ensure_images(wanted: WantedInstall, catalogue: Catalogue, say: Say) -> dict[str, str]:
+    """The farm's images by name, as this cluster can have them. Raises StageError."""
+    engine = engines.find()
+    source = sources.choose(engine, catalogue, "auto")
+    images = {image: farm.ensure(engine, image, say, pull_base=source == "registry") for image in farm.PARTS}
+    if wanted.image_prefix:
+        prefix = wanted.image_prefix.rstrip("/")
+        return {image: f"{prefix}/{name.rpartition('/')[2]}" for image, name in images.items()}
+    name = wanted.context.removeprefix(KIND_PREFIX)
+    found = nodes.listed(engine, name) if wanted.context.startswith(KIND_PREFIX) else []
+    if not found:
+        pushed = " ".join(images.values())
+        raise StageError(
+            f"the cluster {wanted.context} has to pull the farm's images from somewhere",
+            hint=f"push {pushed} to a registry it can reach, then farmctl up --context … --image-prefix REGISTRY/PATH",
+        )
+    loading.ensure(engine, [each.name for each in found], images.values(), say)
+    return images

@@ -1,0 +1,180 @@
+"""Waits until an applied farm serves, and says why it does not.
+
+Never by a Deployment's Available or Progressing: a leased pod is not ready, so a farm in full use looks like a failed
+rollout. A pod is fine when it is ready, or when the proxy has it in use. A rollout need not be over: pods of the
+old revision that are in use stay until their lease ends.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from farmwire.reasons import Refusal
+
+from farmctl.errors import StageError
+from farmctl.testbeds.kind.doors import Reach
+from farmctl.testbeds.kind.kubectl import Kubectl
+from farmctl.testbeds.kind.waiting import wait_for
+
+IN_USE = {"dialling", "leased", "recycling"}
+BROWSERS, PROXY = "browsers", "proxy"
+HASH = "pod-template-hash"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The farm at one moment: counts of browser pods, and what is in the way, one line each."""
+
+    wanted: int
+    fine: int
+    old: int  # fine, of an older revision, in use
+    late: int  # of an older revision and not in use: the rollout has not come to it
+    settled: bool  # the controllers have seen what was applied, and the proxy is rolled out
+    trouble: tuple[str, ...] = ()
+
+    @property
+    def served(self) -> bool:
+        return self.settled and self.fine >= self.wanted and not self.late
+
+    def __str__(self) -> str:
+        proxy = "" if self.settled else ", proxy starting"
+        old = f", {self.old} in use by sessions of the old version" if self.old else ""
+        return f"pods: {self.fine} of {self.wanted}{proxy}{old}"
+
+
+def picture(objects: Iterable[Mapping[str, Any]], in_use: set[str]) -> Picture:
+    """Judge Deployments, ReplicaSets and Pods of the farm; ``in_use`` holds UIDs as the proxy tells."""
+    found = list(objects)
+    deployments = {item["metadata"]["name"]: item for item in _of(found, "Deployment")}
+    sets = {item["metadata"]["name"]: item for item in _of(found, "ReplicaSet")}
+    if BROWSERS not in deployments or PROXY not in deployments:
+        return Picture(0, 0, 0, 0, settled=False, trouble=("the Deployments are not there yet",))
+    browsers = deployments[BROWSERS]
+    pods = [pod for pod in _of(found, "Pod") if "deletionTimestamp" not in pod["metadata"]]
+    mine = [
+        pod for pod in pods if pod["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "browser"
+    ]
+    newest = _newest_hash(sets.values(), browsers)
+    old = [pod for pod in mine if pod["metadata"]["labels"].get(HASH) != newest]
+    fine = [pod for pod in mine if _ready(pod) or pod["metadata"]["uid"] in in_use]
+    return Picture(
+        wanted=browsers["spec"]["replicas"],
+        fine=len(fine),
+        old=sum(pod["metadata"]["uid"] in in_use for pod in old),
+        late=sum(pod["metadata"]["uid"] not in in_use for pod in old),
+        settled=_observed(browsers) and _observed(deployments[PROXY]) and _rolled_out(deployments[PROXY]),
+        trouble=tuple(line for pod in pods if not _ready(pod) for line in troubles(pod)),
+    )
+
+
+def _of(found: Iterable[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
+    return [item for item in found if item["kind"] == kind]
+
+
+def _observed(deployment: Mapping[str, Any]) -> bool:
+    observed = deployment.get("status", {}).get("observedGeneration", 0)
+    return bool(observed >= deployment["metadata"]["generation"])
+
+
+def _rolled_out(deployment: Mapping[str, Any]) -> bool:
+    status, wanted = deployment.get("status", {}), deployment["spec"]["replicas"]
+    return bool(status.get("updatedReplicas", 0) == wanted and status.get("readyReplicas", 0) >= wanted)
+
+
+def _newest_hash(sets: Iterable[Mapping[str, Any]], deployment: Mapping[str, Any]) -> str:
+    """The pod-template-hash of the Deployment's own revision."""
+    uid = deployment["metadata"]["uid"]
+    revision = "deployment.kubernetes.io/revision"
+    wanted = deployment["metadata"].get("annotations", {}).get(revision)
+    for item in sets:
+        owners = {owner["uid"] for owner in item["metadata"].get("ownerReferences", ())}
+        if uid in owners and item["metadata"].get("annotations", {}).get(revision) == wanted:
+            return str(item["metadata"]["labels"][HASH])
+    return ""
+
+
+def _ready(pod: Mapping[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def troubles(pod: Mapping[str, Any]) -> list[str]:
+    """What keeps a pod from starting, in the cluster's own words."""
+    status, name = pod.get("status", {}), pod["metadata"]["name"]
+    lines = [
+        f"{name} cannot be placed: {each.get('message', '')}"
+        for each in status.get("conditions", ())
+        if each["type"] == "PodScheduled" and each["status"] == "False"
+    ]
+    for each in status.get("containerStatuses", ()):
+        waiting = each.get("state", {}).get("waiting", {})
+        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            node = pod["spec"].get("nodeName", "?")
+            lines.append(f"{name} on {node}: {waiting['reason']}: {waiting.get('message', '')}".strip(": "))
+    if status.get("reason"):
+        lines.append(f"{name}: {status['reason']}: {status.get('message', '')}")
+    return lines
+
+
+def in_use(status: Mapping[str, Any]) -> set[str]:
+    """The UIDs of the pods that the proxy's /status has in use."""
+    pools: Mapping[str, Any] = status.get("pools", {})
+    return {pod["uid"] for pool in pools.values() for pod in pool["pods"] if pod["state"] in IN_USE}
+
+
+def look(kubectl: Kubectl, namespace: str, reach: Reach) -> Picture:
+    """One look at the farm. Raises StageError when the API server does not answer."""
+    from farmctl.testbeds.kind.applying import SELECTOR
+
+    found = kubectl.get("deployments,replicasets,pods", "-n", namespace, "-l", SELECTOR)
+    try:
+        used = in_use(reach.status())
+    except StageError:
+        used = set()  # no proxy yet: only readiness tells
+    return picture(found, used)
+
+
+def wait_until_served(
+    kubectl: Kubectl, namespace: str, reach: Reach, *, timeout_s: float, progress: Callable[[str], None]
+) -> Picture:
+    """Wait for pods and proxy. Raises StageError with what was in the way."""
+    last: list[Picture] = []
+
+    def served() -> Picture | None:
+        seen = look(kubectl, namespace, reach)
+        last[:] = [seen]
+        progress(str(seen))
+        return seen if seen.served else None
+
+    try:
+        return wait_for(served, "the farm serves", timeout_s=timeout_s, pause_s=1.0)
+    except StageError as error:
+        causes = [*(last[0].trouble if last else ()), *pressed(kubectl)]
+        raise StageError(
+            "\n  ".join([str(error), *causes]), hint="farmctl status; farmctl logs proxy"
+        ) from error
+
+
+def pressed(kubectl: Kubectl) -> Sequence[str]:
+    """Nodes that evict pods for lack of something: that is the cause, not the farm."""
+    try:
+        return [
+            f"node {node['metadata']['name']}: {each['type']}: {each.get('message', '')}"
+            for node in kubectl.get("nodes")
+            for each in node["status"].get("conditions", ())
+            if each["type"].endswith("Pressure") and each["status"] == "True"
+        ]
+    except StageError:
+        return []  # an existing cluster need not let us see its nodes
+
+
+def wait_for_lease(reach: Reach, *, timeout_s: float) -> str:
+    """Ask the door end to end until it leases, or says that every pod is in use. Raises StageError."""
+
+    def asked() -> str | None:
+        answer = reach.lease()
+        if answer == Refusal.NO_FREE_POD and not in_use(reach.status()):
+            raise StageError("the door knows of no free pod although none is in use")
+        return answer
+
+    return wait_for(asked, "the door gives a lease", timeout_s=timeout_s)

@@ -1,0 +1,152 @@
+"""Brings a farm up on a kind cluster of its own, or repairs the one that is there; a second time changes nothing.
+
+In order, each step only where it is needed: what is missing on the machine, the images, the nodes, the images on the
+nodes, the manifests, the pods, the door.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from farmctl.errors import StageError
+from farmctl.images import catalogue as catalogues
+from farmctl.images import engines, farm, loading, sources
+from farmctl.images.catalogue import Catalogue
+from farmctl.images.engines import Engine
+from farmctl.images.gobuild import Say
+from farmctl.testbeds.kind import applying, cluster, doors, nodes, preflight, programs, readying, shapes
+from farmctl.testbeds.kind.cluster import Cluster
+from farmctl.testbeds.kind.kubectl import Kubectl
+from farmctl.testbeds.kind.manifests import Rendering, render
+from farmctl.testbeds.kind.shapes import Shape
+from farmctl.testbeds.kind.state import Installed, KindFolder
+
+DOOR_S = 60
+CAP_SYS_RESOURCE = 24  # linux/capability.h
+CONTEXT = "kind-{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What `farmctl up` was asked for; None keeps what is there, or takes the default."""
+
+    pods: int | None = None
+    door: tuple[str, int] | None = None
+    workers: int | None = None
+    name: str | None = None
+    source: sources.Source = "auto"
+    timeout_s: float = 300.0
+
+
+def bring_up(wanted: Wanted, folder: KindFolder, say: Say) -> Installed:
+    """Return the record of the farm that is up. Raises StageError with cause and remedy."""
+    there = folder.read()
+    if there is not None and there.shape is None:
+        raise StageError(
+            f"a farm is installed in the cluster {there.context}", hint="farmctl down first, or up --context"
+        )
+    engine, catalogue = engines.find(), catalogues.read()
+    source = sources.choose(engine, catalogue, wanted.source)
+    shape = shape_for(wanted, there, catalogue, engine, source)
+    made = nodes.listed(engine, shape.name)
+    nodes.refuse_foreign(shape.name, made)
+    if there is not None and there.phase != "creating" and made and there.shape is not None:
+        shapes.refuse_differences(there.shape, shape)
+    else:
+        building = source == "build" and not engine.has_image(shape.node_image)
+        if not made:
+            preflight.check(engine, shape, building=building)
+        there = Installed(phase="creating", shape=shape)
+    if wanted.pods is not None:
+        there = msgspec.structs.replace(there, pods=wanted.pods)
+    running = opened(engine, catalogue, folder, shape, say)
+    images = ensure_images(engine, catalogue, shape, source, say)
+    return install(running, cluster.ensure(running, there, say), images, say, timeout_s=wanted.timeout_s)
+
+
+def shape_for(
+    wanted: Wanted, there: Installed | None, catalogue: Catalogue, engine: Engine, source: str
+) -> Shape:
+    """The cluster's shape: what was not asked for stays as it is."""
+    old = there.shape if there is not None else None
+    image = sources.node_image(catalogue, "build" if source == "build" else "registry")
+    if old is not None and wanted.source == "auto" and sources.known(catalogue, old.node_image):
+        image = old.node_image
+    default = Shape(node_image=image)
+    host, port = wanted.door or (
+        (old.door_host, old.door_port) if old else (default.door_host, default.door_port)
+    )
+    return Shape(
+        node_image=image,
+        name=wanted.name or (old.name if old else default.name),
+        workers=(old.workers if old else default.workers) if wanted.workers is None else wanted.workers,
+        door_host=host,
+        door_port=port,
+        admin_port=port + 1,
+        own_network=sources.built(catalogue, image),
+        restricted=engine.name == "podman" and not may(CAP_SYS_RESOURCE),
+    )
+
+
+def may(capability: int) -> bool:
+    """Whether what this process starts may have the capability; True where the system does not say."""
+    try:
+        status = Path("/proc/self/status").read_text().splitlines()
+        bound = next(line.split()[1] for line in status if line.startswith("CapBnd:"))
+    except (OSError, StopIteration):
+        return True
+    return bool(int(bound, 16) >> capability & 1)
+
+
+def opened(engine: Engine, catalogue: Catalogue, folder: KindFolder, shape: Shape, say: Say) -> Cluster:
+    """The cluster as an object, whether its nodes are there or not."""
+    kind, kubectl = programs.find("kind", catalogue, say), programs.find("kubectl", catalogue, say)
+    asked = Kubectl(kubectl, str(folder.kubeconfig), CONTEXT.format(name=shape.name))
+    return Cluster(engine, kind, asked, folder, shape)
+
+
+def ensure_images(
+    engine: Engine, catalogue: Catalogue, shape: Shape, source: str, say: Say
+) -> dict[str, str]:
+    """Make the node image and the farm's own exist in the engine; the farm's by name. Raises StageError."""
+    sources.ensure_node(engine, catalogue, shape.node_image, say)
+    pull = source == "registry"
+    return {image: farm.ensure(engine, image, say, pull_base=pull) for image in farm.PARTS}
+
+
+def install(
+    running: Cluster, there: Installed, images: dict[str, str], say: Say, *, timeout_s: float
+) -> Installed:
+    """Load, apply, prune, wait, ask the door. A failure exports the nodes' logs."""
+    folder, kubectl, shape = running.folder, running.kubectl, running.shape
+    there = folder.write(msgspec.structs.replace(there, images=images))
+    try:
+        loading.ensure(running.engine, [each.name for each in running.nodes()], images.values(), say)
+        manifests = render(kubectl.program, rendering(there, folder))
+        say("applying the manifests")
+        applying.apply(kubectl, manifests, force=True)
+        applying.prune(kubectl, there.namespace, manifests)
+        reach = doors.HostReach(shape.door, shape.admin)
+        say("waiting for the pods")
+        seen = readying.wait_until_served(kubectl, there.namespace, reach, timeout_s=timeout_s, progress=say)
+        answer = readying.wait_for_lease(reach, timeout_s=DOOR_S)
+    except StageError as error:
+        cluster.export_logs(running, say)
+        raise StageError(str(error), hint=error.hint or f"see {folder.logs}") from error
+    say(f"{seen}; the door answers: {answer}")
+    return folder.write(msgspec.structs.replace(there, phase="up"))
+
+
+def rendering(there: Installed, folder: KindFolder) -> Rendering:
+    """The manifests that belong to this record."""
+    shape = there.shape
+    return Rendering(
+        overlay="existing" if shape is None else "kind",
+        images=there.images,
+        pods=there.pods,
+        namespace=there.namespace,
+        key=folder.ensure_key().read_text(),
+        one_node=shape is not None and shape.workers == 0,
+        own_namespace=there.own_namespace,
+    )

@@ -1,0 +1,83 @@
+"""What a farm on Kubernetes keeps between two commands, in a folder of its own under farmctl's state folder.
+
+It is written before anything is made, so that the next ``up`` or ``down`` finds what an interrupted one left.
+"""
+
+import secrets
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from farmctl.errors import StageError
+from farmctl.testbeds.kind.shapes import Shape
+from farmctl.testbeds.local.state import default_path, explained
+
+KEY_BYTES = 32
+
+
+class Installed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The farm in a cluster: its own (``shape``), or one that was there before (``context``).
+
+    ``phase`` is "creating" until the nodes have been Ready once: a cluster left there is no cluster yet.
+    ``addresses`` are the nodes' last known ones, by name: a restarted node comes back under its old one.
+    """
+
+    phase: Literal["creating", "installing", "up"]
+    namespace: str = "farm"
+    shape: Shape | None = None
+    context: str = ""
+    kubeconfig: str = ""
+    images: dict[str, str] = {}
+    pods: int = 4
+    addresses: dict[str, str] = {}
+    own_namespace: bool = True
+
+
+class KindFolder:
+    """``<state folder>/kind``: the record, the kubeconfig, the agent key, kind's configuration and exported logs."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or default_path() / "kind"
+        self.record = self.path / "testbed.json"
+        self.kubeconfig = self.path / "kubeconfig"
+        self.agent_key = self.path / "agent.key"
+        self.config = self.path / "kind.yaml"
+        self.fence = self.path / "kubelet-fence.conf"
+        self.manifests = self.path / "manifests"
+        self.logs = self.path / "logs"
+
+    def read(self) -> Installed | None:
+        """Return what is installed, or None. Raises StageError when the record is none of this version."""
+        try:
+            return msgspec.json.decode(self.record.read_bytes(), type=Installed)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise StageError(
+                f"{self.record} is no record of this farmctl: {error}",
+                hint=f"kind delete cluster --name farm; rm -r {self.path}",
+            ) from error
+
+    def write(self, installed: Installed) -> Installed:
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            partial = self.record.with_suffix(".partial")
+            partial.write_bytes(msgspec.json.format(msgspec.json.encode(installed)))
+            partial.replace(self.record)
+        return installed
+
+    def ensure_key(self) -> Path:
+        """The secret that proxy and agents share, made once."""
+        if not self.agent_key.exists():
+            self.agent_key.touch(mode=0o600)
+            self.agent_key.write_text(secrets.token_hex(KEY_BYTES))
+        return self.agent_key
+
+    def remove(self) -> None:
+        """Remove all of it; the folder above too when nothing else is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            self.path.parent.rmdir()
