@@ -18,8 +18,10 @@ LIMIT_S = 60.0  # generous: a start takes a second, on a machine that is shared 
 
 
 def is_chrome(pid):
+    """A browser process; zygotes that outlive theirs for a moment become the agent's children too."""
     with contextlib.suppress(OSError):
-        return b"--user-data-dir=" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"--user-data-dir=" in command and b"--type=" not in command and b"crashpad" not in command
     return False
 
 
