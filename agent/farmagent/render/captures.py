@@ -57,8 +57,8 @@ async def _evaluate(page: Page, request: RenderRequest, expression: str) -> Any:
     for _ in range(NAVIGATIONS_MAX):
         try:
             return await page.evaluate(expression)
-        except Navigated:
-            await page.settle(request.wait_until)
+        except Navigated as error:
+            await page.settle(request.wait_until, after=error.after)
     raise RenderError(Reason.NOT_SETTLED, "the page keeps going to other pages")
 
 

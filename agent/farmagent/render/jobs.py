@@ -81,7 +81,7 @@ class _Job:
     async def _run_script(self, page: Page) -> Any:
         """The script's value (None if it went to another page), once what it set off has settled again."""
         page.step = "the script runs"
-        result = None
+        result, after = None, 0
         try:
             result = await page.evaluate(
                 self._request.script, by_value=self._request.format == "json", wait=True
@@ -89,9 +89,9 @@ class _Job:
         except ScriptError as error:
             page.check()
             raise RenderError(Reason.SCRIPT_FAILED, str(error)) from error
-        except Navigated:
-            pass
-        await page.settle(self._request.wait_until)
+        except Navigated as error:
+            after = error.after
+        await page.settle(self._request.wait_until, after=after)
         self._mark("script_s")
         return result
 

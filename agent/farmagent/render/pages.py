@@ -20,7 +20,8 @@ from farmagent.render.targets import SCHEMES, split_url
 
 DETAIL_MAX_CHARS = 4000  # of a script's exception with its stack
 # What Page.evaluate meets when the document is replaced under it; Chrome has no code for it.
-_NAVIGATED = ("context was destroyed", "navigated or closed", "Cannot find context", "Promise was collected")
+_NAVIGATED = ("context was destroyed", "navigated or closed")
+_NOT_YET = "Cannot find"  # a new document whose context is not made yet
 _FOLDED = frozenset(
     {
         "Network.requestWillBeSent", "Network.responseReceived", "Network.loadingFinished",
@@ -31,7 +32,11 @@ _FOLDED = frozenset(
 
 
 class Navigated(Exception):
-    """The document was replaced while a command ran in it; run it again in the new one."""
+    """The document was replaced while a command ran in it; run it again in a document after number ``after``."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__("the document was replaced")
+        self.after = after
 
 
 class ScriptError(Exception):
@@ -118,12 +123,12 @@ class Page:
         if word := str(answer.get("errorText", "")):
             raise self._failure(word, self.progress.asked_url or url)
 
-    async def settle(self, wait_until: str) -> None:
-        """Wait until the newest document has come as far as asked."""
+    async def settle(self, wait_until: str, *, after: int = 0) -> None:
+        """Wait until the newest document, one after number ``after``, has come as far as asked."""
         while True:
             self.check()
             left_s = None
-            if self.progress.reached(wait_until):
+            if self.progress.documents > after and self.progress.reached(wait_until):
                 left_s = self.progress.idle_in_s(self._clock()) if wait_until == "networkidle" else 0.0
                 if left_s == 0.0:
                     return
@@ -141,11 +146,15 @@ class Page:
             "awaitPromise": wait,
             "userGesture": True,
         }
+        document = self.progress.documents
         try:
             answer = await self.send("Runtime.evaluate", params)
         except cdp.CdpError as error:
             if any(words in error.message for words in _NAVIGATED):
-                raise Navigated from error
+                # The news of the new document may come after this answer.
+                raise Navigated(document) from error
+            if _NOT_YET in error.message:
+                raise Navigated(0) from error
             raise ScriptError({"text": error.message}) from error
         if details := answer.get("exceptionDetails"):
             raise ScriptError(details)
@@ -159,8 +168,8 @@ class Page:
             self.step = f"no element matches {selector}"
             try:
                 await self.evaluate(expression, wait=True)
-            except Navigated:
-                await self.settle(wait_until)
+            except Navigated as error:
+                await self.settle(wait_until, after=error.after)
             except ScriptError as error:
                 raise RenderError(Reason.BAD_REQUEST, f"{error} - at `$.wait_for`") from error
             else:

@@ -21,6 +21,7 @@ class Progress:
         self._in_flight: dict[str, str] = {}
         self._document_id = ""  # request of the newest document; Chrome's loader id
         self._idle_since = now
+        self.documents = 0  # committed so far in the main frame
         self.committed = False
         self.dom_ready = False
         self.loaded = False
@@ -79,6 +80,7 @@ class Progress:
     def _take_page(self, method: str, params: Mapping[str, Any]) -> None:
         if method == "Page.frameNavigated" and params["frame"]["id"] == self._frame_id:
             frame = params["frame"]
+            self.documents += 1
             self.committed, self.dom_ready, self.loaded = True, False, False
             self.url = str(frame["url"]) + str(frame.get("urlFragment", ""))
             self.unreachable_url = str(frame.get("unreachableUrl", ""))

@@ -201,16 +201,18 @@ async def test_a_crash_fails_the_job_only(chrome, rendering, pages):
         ("/page", {"wait_for": "#never"}, "no element matches #never"),
         ("/page", {"script": "new Promise(() => {})"}, "the script runs"),
         ("/page", {"script": "for (;;);"}, "the script runs"),
-        ("/raw?html=<script>for (;;);</script>", {"wait_until": "commit"}, "reading the page"),
+        ("/raw?html=<script>for (;;);</script>", {}, "waiting for load"),
     ],
 )
 async def test_a_page_that_never_settles(rendering, pages, path, options, words):
-    status, reason, detail = failed(
-        await rendering(pages.url(path.replace("<", "%3C").replace(" ", "%20")), timeout_s=1.5, **options)
-    )
-    assert (status, reason) == (504, "not-settled")
-    assert detail.startswith("not done within 1.5 s: ")
-    assert words in detail
+    url = pages.url(path.replace("<", "%3C").replace(" ", "%20"))
+    for timeout_s in (1, 4, 16):  # on a busy machine the short ones end before the step in question
+        status, reason, detail = failed(await rendering(url, timeout_s=timeout_s, **options))
+        assert (status, reason) == (504, "not-settled")
+        assert detail.startswith(f"not done within {timeout_s} s: ")
+        if words in detail:
+            return
+    raise AssertionError(detail)
 
 
 async def test_a_page_that_navigates_for_ever(rendering, pages):
