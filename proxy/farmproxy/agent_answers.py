@@ -6,8 +6,8 @@ from dataclasses import dataclass
 HEAD_LIMIT = 8 * 1024
 BODY_LIMIT = 16 * 1024  # the agent's JSON is a few hundred bytes, Chrome's version too
 
-_STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
-_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r\n")
+_FIELD = re.compile(rb"(?m)^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t\x20-\x7e\x80-\xff]*)\r\n")
 _PREFIX = b"HTTP/1.1 "
 
 
@@ -39,17 +39,13 @@ def read_head(buffer: bytes | bytearray) -> AnswerHead | None:
         return None
     if end > HEAD_LIMIT:
         raise Garbage("the head is too long")
-    lines = bytes(buffer[:end]).split(b"\r\n")
-    match = _STATUS.fullmatch(lines[0])
+    match = _STATUS.match(buffer)
     if match is None:
         raise Garbage("not HTTP/1.1")
-    fields: dict[bytes, bytes] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        name = name.lower()
-        if not colon or name in fields or not _NAME.fullmatch(name):
-            raise Garbage("a header line is not NAME: VALUE, or repeated")
-        fields[name] = value.strip(b" \t")
+    found = _FIELD.findall(buffer, match.end(), end + 2)
+    fields = {name.lower(): value.strip(b" \t") for name, value in found}
+    if len(fields) + 1 != buffer.count(b"\n", 0, end + 2):
+        raise Garbage("a header line is not NAME: VALUE, or repeated")
     return AnswerHead(int(match[1]), fields, end + 4, _body_length(fields))
 
 

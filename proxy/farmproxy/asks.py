@@ -90,14 +90,13 @@ class Asker:
         *,
         connect_s: float,
         answer_s: float,
-        may_open: Callable[[], bool],
     ) -> None:
-        """``answer_s``: how long after its wait an agent may take to answer. ``may_open``: descriptors are left."""
+        """``answer_s``: how long after its wait an agent may take to answer. ``keeps``: descriptors are plenty."""
         self.poller = poller
         self.connect: Timeouts[_Link] = Timeouts(connect_s, clock)
         self._clock = clock
         self._answer_s = answer_s
-        self._may_open = may_open
+        self.keeps = True
         self._timers: dict[int, Timeouts[Question]] = {}
         self._idle: dict[Address, _Link] = {}
         self._unaskable: list[tuple[Question, Heard]] = []
@@ -138,7 +137,7 @@ class Asker:
             return link
         if link is not None:
             link.close()
-        if not self._may_open():
+        if not self.keeps:
             self.give_up_idle(16)
         try:
             return _Link(self, address)
@@ -147,7 +146,7 @@ class Asker:
 
     def keep(self, link: "_Link") -> None:
         """The link is idle; one a pod is kept while descriptors are plenty."""
-        if link.address in self._idle or not self._may_open():
+        if link.address in self._idle or not self.keeps:
             link.close()
         else:
             self._idle[link.address] = link

@@ -129,7 +129,7 @@ class Dialling:
         if isinstance(outcome, Failed):
             self._fail(outcome)
             return
-        self._stop_timers()
+        self._desk.answer.stop(self)
         self._done(self, outcome)
 
     def _fail(self, outcome: Failed) -> None:
@@ -137,6 +137,5 @@ class Dialling:
         self._done(self, outcome)
 
     def _stop_timers(self) -> None:
-        desk = self._desk
-        desk.connect.stop(self)
-        desk.answer.stop(self)
+        self._desk.connect.stop(self)
+        self._desk.answer.stop(self)

@@ -27,16 +27,12 @@ class Pipe:
 class Pipes:
     """Lends pipes; None when there is none to lend, and the bytes are copied as before."""
 
-    __slots__ = ("_idle", "lent")
+    __slots__ = ("_idle", "lent", "open")
 
     def __init__(self) -> None:
         self._idle: list[Pipe] = []
         self.lent = 0
-
-    @property
-    def open(self) -> int:
-        """Descriptors that pipes hold now."""
-        return 2 * (self.lent + len(self._idle))
+        self.open = 0  # descriptors that pipes hold now
 
     def lend(self) -> Pipe | None:
         if self.lent >= _LIMIT:
@@ -44,6 +40,7 @@ class Pipes:
         pipe = self._idle.pop() if self._idle else _new()
         if pipe is not None:
             self.lent += 1
+            self.open = 2 * (self.lent + len(self._idle))
         return pipe
 
     def give_back(self, pipe: Pipe) -> None:
@@ -52,6 +49,7 @@ class Pipes:
             self._idle.append(pipe)
         else:
             _close(pipe)
+        self.open = 2 * (self.lent + len(self._idle))
 
     def close(self) -> None:
         while self._idle:

@@ -23,25 +23,22 @@ _BATCH = 512  # events handled before the loop gets its turn
 
 
 class Poller:
-    """Level-triggered: what a handler leaves unread is reported again. ``on_bug`` gets what a handler raised: one
+    """``handlers``: by descriptor, so that their number is that of the sockets watched.
+
+    Level-triggered: what a handler leaves unread is reported again. ``on_bug`` gets what a handler raised: one
     connection's fault never stops the others.
     """
 
-    __slots__ = ("_epoll", "_graveyard", "_handlers", "_in_batch", "_loop", "_on_bug", "_socks")
+    __slots__ = ("_epoll", "_graveyard", "_in_batch", "_loop", "_on_bug", "_socks", "handlers")
 
     def __init__(self, on_bug: Callable[[BaseException, Handler], None]) -> None:
         self._epoll = select.epoll()
-        self._handlers: dict[int, Handler] = {}
+        self.handlers: dict[int, Handler] = {}
         self._socks: dict[int, Socket] = {}
         self._graveyard: list[Socket] = []
         self._in_batch = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_bug = on_bug
-
-    @property
-    def open(self) -> int:
-        """Sockets watched now."""
-        return len(self._handlers)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -60,7 +57,7 @@ class Poller:
     def watch(self, sock: Socket, mask: int, handler: Handler) -> None:
         fd = sock.fileno()
         self._epoll.register(fd, mask)
-        self._handlers[fd] = handler
+        self.handlers[fd] = handler
         self._socks[fd] = sock
 
     def change(self, sock: Socket, mask: int) -> None:
@@ -68,12 +65,12 @@ class Poller:
 
     def hand_over(self, sock: Socket, handler: Handler) -> None:
         """Let another handler have the socket's events, the mask unchanged."""
-        self._handlers[sock.fileno()] = handler
+        self.handlers[sock.fileno()] = handler
 
     def close(self, sock: Socket) -> None:
         """Forget and close the socket; harmless for a closed one."""
         fd = sock.fileno()
-        if fd < 0 or self._handlers.pop(fd, None) is None:
+        if fd < 0 or self.handlers.pop(fd, None) is None:
             return
         del self._socks[fd]
         self._graveyard.append(sock)
@@ -87,7 +84,7 @@ class Poller:
         self.close(sock)
 
     def _run_batch(self) -> None:
-        handlers = self._handlers
+        handlers = self.handlers
         self._in_batch = True
         try:
             for fd, mask in self._epoll.poll(0, _BATCH):

@@ -72,7 +72,6 @@ class Proxy:
             clock,
             connect_s=settings.connect_timeout_s,
             answer_s=settings.handshake_timeout_s,
-            may_open=lambda: self.room() > self._descriptors // 4,
         )
         self.versions = Versions(self.asker, clock)
         self.driver = Driver(
@@ -137,8 +136,9 @@ class Proxy:
 
     def room(self) -> int:
         """Descriptors left, those counted as taken that callers already here will need for their pods."""
-        waiting = len(self.driver.parties) - len(self.driver.dialling) - len(self.book.live)
-        return self._descriptors - self.poller.open - self.relays.pipes.open - waiting
+        driver = self.driver
+        waiting = len(driver.parties) - len(driver.dialling) - len(self.book.live)
+        return self._descriptors - len(self.poller.handlers) - self.relays.pipes.open - waiting
 
     @property
     def busy(self) -> bool:
@@ -172,6 +172,7 @@ class Proxy:
 
     def _sweep(self) -> None:
         self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        self.asker.keeps = self.room() > self._descriptors // 4
         for each in (self.dials, self.asker, self.relays, self.farewells, self.door, self.book):
             try:
                 each.sweep()

@@ -89,11 +89,10 @@ class Tunnel:
         self._ended = ended
         self._up = Flow(caller, pod, desk.pipes, desk.told, up=True)
         self._down = Flow(pod, caller, desk.pipes, desk.told, up=False)
-        self._leaving = False  # the caller is gone; only what it sent still goes to the pod
+        self._leaving = False  # the caller is gone; what it sent still goes to the pod
         self._muted = False  # the pod takes nothing more; what it sent still goes to the caller
         self._suspected = 0  # sides that left something unacknowledged at the last look
-        self._caller_mask = 0  # unknown: the caller's owner may have stopped reading
-        self._pod_mask = READ  # as the dial left it
+        self._caller_mask = self._pod_mask = READ
         self._heard = 0  # bytes from the caller at the last look at its idleness
         self._quiet = 0  # such looks since there was a new one
         self._on_idle: Callable[[], None] | None = None
@@ -102,8 +101,11 @@ class Tunnel:
         self.over = False
         self.by_pod = False  # the pod's side ended it
 
-    def start(self, sent: int, pending: bytes) -> None:
-        """Begin: ``sent`` bytes were written to the pod, ``pending`` are still to be."""
+    def start(self, sent: int, pending: bytes, mask: int = READ) -> None:
+        """Begin: ``sent`` bytes were written to the pod, ``pending`` are still to be. ``mask``: what the poller was
+        asked for on the caller's socket.
+        """
+        self._caller_mask = mask
         desk = self._desk
         desk.poller.hand_over(self.caller, self._on_caller)
         desk.poller.hand_over(self.pod, self._on_pod)
@@ -241,10 +243,7 @@ class Tunnel:
                 self._blocked(flow)
             return
         self._desk.stall.stop((self, flow.up))
-        if self._leaving and flow.up:
-            self._finish(End.DONE)
-        else:
-            self._arm()
+        self._arm()
 
     def _blocked(self, flow: Flow) -> None:
         """The sink takes no more for now: its time begins anew."""
@@ -260,7 +259,7 @@ class Tunnel:
         elif not self._muted:
             caller = READ
         if self._leaving:
-            caller = 0
+            caller = 0 if self._up.waits else READ
         elif self._down.waits:
             caller |= WRITE
         else:
@@ -301,8 +300,8 @@ class Tunnel:
         self._finish(End.CALLER_LOST if code in LOST_ERRNOS else End.DONE, caller_gone=True)
 
     def _leave(self) -> None:
-        """The caller is gone while what it sent waits for the pod."""
-        if self._muted or not self._up.waits:
+        """The caller is gone while what it sent waits for the pod: what it said to its end is still delivered."""
+        if self._muted:
             self._finish(End.DONE, caller_gone=True)
             return
         self._leaving = True

@@ -27,6 +27,8 @@ class Refusal(StrEnum):
     HTTP_VERSION = "http-version"
     CALLER = "caller"  # the agent's own 4xx with scope "caller", passed on
 
+    __hash__ = str.__hash__  # Enum's own is a Python call each time a member is a key
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -72,6 +74,8 @@ class End(StrEnum):
     FIRST_USE = "first-use"  # POST /leases and no connection within the first-use limit
     REJOIN = "rejoin"  # none for the rejoin limit after the last one closed
 
+    __hash__ = str.__hash__  # Enum's own is a Python call each time a member is a key
+
 
 class Busy(StrEnum):
     """Why an agent answered /lease with 409, or /readyz with 503: its state, never a fault."""
@@ -94,6 +98,8 @@ class DialResult(StrEnum):
     GARBAGE = "garbage"  # not HTTP, or not the handshake's answer
     WRONG_POD = "wrong-pod"  # Farm-Pod names another UID than the dialled one
     ABANDONED = "abandoned"  # the caller left meanwhile; no fault
+
+    __hash__ = str.__hash__  # Enum's own is a Python call each time a member is a key
 
 
 FAULTS = frozenset(

@@ -20,6 +20,8 @@ class PodState(StrEnum):
     RECYCLING = "recycling"
     SET_ASIDE = "set-aside"
 
+    __hash__ = str.__hash__  # Enum's own is a Python call each time a member is a key
+
 
 class AskKind(Enum):
     """Why an agent is being asked; it decides what the answer means."""

@@ -47,6 +47,7 @@ class SessionCaller:
         "_early_limit",
         "_expects",
         "_head",
+        "_mask",
         "_sent",
         "_target",
         "_tunnel",
@@ -63,6 +64,7 @@ class SessionCaller:
         self._early = early  # what came after the head
         self._expects = (head.value(b"expect") or b"").lower() == b"100-continue"
         self._sent = 0
+        self._mask = READ
         self._tunnel: Tunnel | None = None
         self.lease = lease
         self.sock = sock
@@ -70,9 +72,7 @@ class SessionCaller:
         self._early_limit = body + EARLY_LIMIT
 
     def arrive(self, hold_s: float) -> None:
-        poller = self._door.poller
-        poller.hand_over(self.sock, self._on_waiting)
-        poller.change(self.sock, READ)
+        self._door.poller.hand_over(self.sock, self._on_waiting)
         head = self._head
         cost = _OVERHEAD + (BODY_LIMIT if head.chunked else head.content_length)
         self._door.driver.arrive(self, hold_s, cost)
@@ -102,7 +102,7 @@ class SessionCaller:
         if self._expects:
             self._say_continue()
         left, self._early = bytes(self._early), bytearray()
-        tunnel.start(self._sent, left)
+        tunnel.start(self._sent, left, self._mask)
         if self.lease.kind is Kind.SOCKET:  # who waits for the answer of a job is silent by nature
             tunnel.limit_idle(lambda: self._door.driver.idle(self.lease))
 
@@ -146,6 +146,7 @@ class SessionCaller:
                 self.sock, Refusal.BODY_TOO_LARGE, f"the body is longer than {BODY_LIMIT} bytes"
             )
         else:
+            self._mask = GONE
             self._door.poller.change(self.sock, GONE)
 
     def _say_continue(self) -> None:

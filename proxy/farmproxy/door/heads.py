@@ -14,7 +14,7 @@ FIELDS_LIMIT = 100
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _REQUEST_LINE = re.compile(rb"(%b{1,32}) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])" % _TOKEN)
-_FIELD = re.compile(rb"(%b+):([\t\x20-\x7e\x80-\xff]*)" % _TOKEN)
+_FIELD = re.compile(rb"(?m)^((%b+):([\t\x20-\x7e\x80-\xff]*)\r\n)" % _TOKEN)
 _STARTS = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _ABSOLUTE = re.compile(rb"(?:https?|wss?)://([^/?#]*)(.*)", re.IGNORECASE)
 _HOST = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
@@ -24,7 +24,7 @@ _BARE_NEWLINE = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 
 @dataclass(slots=True)
 class Head:
-    """``fields`` are (name in lower case, value, the line as sent); ``host`` is the authority the caller meant;
+    """``fields`` are (name in lower case, value, the line as sent, CRLF included); ``host`` is the authority the caller meant;
     ``path`` and ``query`` come from the target, ``query`` is None where there is no "?".
     """
 
@@ -34,22 +34,23 @@ class Head:
     old: bool  # HTTP/1.0
     host: bytes
     fields: list[tuple[bytes, bytes, bytes]]
+    values: dict[bytes, bytes]
     content_length: int = 0
     chunked: bool = False
 
     def value(self, name: bytes) -> bytes | None:
-        """The first value of this header, or None."""
-        for known, value, _ in self.fields:
-            if known == name:
-                return value
-        return None
+        """The value of this header, the last one's where it is repeated, or None."""
+        return self.values.get(name)
 
     def has_token(self, name: bytes, token: bytes) -> bool:
         """Whether the list that all headers of this name make up holds the token, whatever its case."""
-        for known, value, _ in self.fields:
-            if known == name and token in [item.strip() for item in value.lower().split(b",")]:
-                return True
-        return False
+        value = self.values.get(name)
+        if value is None:
+            return False
+        if value.lower() == token:
+            return True
+        lists = [value for known, value, _ in self.fields if known == name]
+        return token in [item.strip() for item in b",".join(lists).lower().split(b",")]
 
 
 def end_of(buffer: bytearray) -> int:
@@ -66,10 +67,10 @@ def check_part(buffer: bytearray) -> None:
         raise _bad("this is no HTTP request")
     if b"\0" in buffer or b"\n" in buffer:
         _check_newlines(buffer)
-        lines = bytes(buffer).split(b"\r\n")[:-1]
-        if lines:
-            _request_line(lines[0])
-            _fields(lines[1:])
+        line, newline, block = bytes(buffer).partition(b"\r\n")
+        if newline:
+            _request_line(line)
+            _fields(block[: block.rfind(b"\n") + 1])
 
 
 def parse(head: bytes) -> Head:
@@ -77,10 +78,10 @@ def parse(head: bytes) -> Head:
     if len(head) > HEAD_LIMIT:
         raise _too_large()
     _check_newlines(head)
-    lines = head[:-4].split(b"\r\n")
-    method, target, old = _request_line(lines[0])
-    fields = _fields(lines[1:])
-    found = Head(method, b"", None, old, b"", fields)
+    line, _, block = head[:-2].partition(b"\r\n")
+    method, target, old = _request_line(line)
+    fields = _fields(block)
+    found = Head(method, b"", None, old, b"", fields, {name: value for name, value, _ in fields})
     _read_singles(found)
     _read_target(found, target)
     return found
@@ -90,7 +91,7 @@ def for_pod(head: Head, target: bytes, host: bytes, *, drop: frozenset[bytes]) -
     """The head as the pod gets it: its own Host, origin-form target, without ``drop`` and any Farm- header."""
     kept = [line for name, _, line in head.fields if name not in drop and not name.startswith(b"farm-")]
     start = b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (head.method, target, host)
-    return start + b"\r\n".join(kept) + (b"\r\n\r\n" if kept else b"\r\n")
+    return start + b"".join(kept) + b"\r\n"
 
 
 def _request_line(line: bytes) -> tuple[bytes, bytes, bool]:
@@ -103,36 +104,26 @@ def _request_line(line: bytes) -> tuple[bytes, bytes, bool]:
     return method, target, minor == b"0"
 
 
-def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes, bytes]]:
-    if len(lines) > FIELDS_LIMIT:
+def _fields(block: bytes) -> list[tuple[bytes, bytes, bytes]]:
+    """The header lines of ``block``, each ended by CRLF."""
+    found = _FIELD.findall(block)
+    if len(found) != block.count(b"\n"):
+        folded = b"\n " in block or b"\n\t" in block or block[:1] in {b" ", b"\t"}
+        raise _bad("a folded header line" if folded else "a header line is not NAME: VALUE")
+    if len(found) > FIELDS_LIMIT:
         raise Refused(Refusal.HEAD_TOO_LARGE, f"more than {FIELDS_LIMIT} header lines")
-    fields: list[tuple[bytes, bytes, bytes]] = []
-    singles = 0
-    for line in lines:
-        match = _FIELD.fullmatch(line)
-        if match is None:
-            raise _bad(
-                "a folded header line" if line[:1] in {b" ", b"\t"} else "a header line is not NAME: VALUE"
-            )
-        name, value = match.groups()
-        name = name.lower()
-        if name in _SINGLE:
-            singles += 1
-            if singles > 1:
-                _check_single(fields, name)
-        fields.append((name, value.strip(b" \t"), line))
+    fields = [(name.lower(), value.strip(b" \t"), line) for line, name, value in found]
+    names = [name for name, _, _ in fields]
+    for name in _SINGLE:
+        if names.count(name) > 1:
+            raise _bad(f"{name.decode()} stands there twice")
     return fields
 
 
-def _check_single(fields: list[tuple[bytes, bytes, bytes]], name: bytes) -> None:
-    if any(known == name for known, _, _ in fields):
-        raise _bad(f"{name.decode()} stands there twice")
-
-
 def _read_singles(head: Head) -> None:
-    singles = {name: value for name, value, _ in head.fields if name in _SINGLE}
-    length = singles.get(b"content-length")
-    encoding = singles.get(b"transfer-encoding")
+    values = head.values
+    length = values.get(b"content-length")
+    encoding = values.get(b"transfer-encoding")
     if length is not None:
         if encoding is not None:
             raise _bad("both content-length and transfer-encoding")
@@ -143,7 +134,7 @@ def _read_singles(head: Head) -> None:
         if encoding.lower() != b"chunked" or head.old:
             raise _bad("the only transfer-encoding is chunked, in HTTP/1.1")
         head.chunked = True
-    host = singles.get(b"host")
+    host = values.get(b"host")
     if host is None and not head.old:
         raise _bad("no host header")
     if host and not _HOST.fullmatch(host):

@@ -18,7 +18,7 @@ from farmproxy.sockets import Socket, authority
 
 
 class Join:
-    __slots__ = ("_dialling", "_door", "_early", "_head", "_target", "_tunnel", "lease", "sock")
+    __slots__ = ("_dialling", "_door", "_early", "_head", "_mask", "_target", "_tunnel", "lease", "sock")
 
     def __init__(
         self, door: Door, lease: Lease, sock: Socket, head: Head, target: bytes, early: bytearray
@@ -29,6 +29,7 @@ class Join:
         self._early = early
         self._dialling: Dialling | None = None
         self._tunnel: Tunnel | None = None
+        self._mask = READ
         self.lease = lease
         self.sock = sock
 
@@ -95,7 +96,7 @@ class Join:
         if self._head.value(b"expect") is not None:
             self._say_continue()
         self._early = bytearray()
-        self._tunnel.start(sent, bytes(data[sent:]))
+        self._tunnel.start(sent, bytes(data[sent:]), self._mask)
         self._tunnel.limit_idle(lambda: self._door.driver.idle(self.lease))
 
     def _say_continue(self) -> None:
@@ -115,6 +116,7 @@ class Join:
             if data:
                 self._early += data
                 if len(self._early) >= EARLY_LIMIT:
+                    self._mask = GONE
                     self._door.poller.change(self.sock, GONE)
                 return
         elif not mask & (GONE | BROKEN):
