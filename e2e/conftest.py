@@ -18,7 +18,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def farmctl(*words: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
     """Run the command as its user would; its stderr goes to ours, so that a failure can be read in CI."""
     return subprocess.run(
-        [sys.executable, "-m", "farmctl", *words], stdout=subprocess.PIPE, text=True, timeout=timeout_s, check=False
+        [sys.executable, "-m", "farmctl", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=timeout_s,
+        check=False,
     )
 
 
