@@ -69,7 +69,7 @@ def _verdict(verdict: Verdict) -> str:
 
 def _section(section: Section) -> Iterator[str]:
     yield f"## {section.name}\n"
-    yield f"{section.title}.\n"
+    yield f"{section.title}. {section.about}\n"
     conditions = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in section.conditions.items())
     yield f"Conditions: {conditions}; rounds {section.rounds}.\n"
     names = subjects(section)

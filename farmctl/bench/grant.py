@@ -1,4 +1,4 @@
-"""c. From a pod turning free to the held caller's first byte: pods clean at once, and pods that recycle.
+"""From a pod turning free to the held caller's first byte: pods clean at once, and pods that recycle.
 
 There are always more callers than pods. The pod itself says in its answer when it turned free, on the clock
 that the caller reads too, so nothing but the proxy stands between the two moments.
@@ -13,7 +13,7 @@ from farmctl.bench.contenders import FARM, HAPROXY, Contender, farm_proxy, hapro
 from farmctl.bench.plans import Plan
 from farmctl.bench.processes import FakeFarm, call
 from farmctl.bench.results import Section, Verdict
-from farmctl.bench.stage import Stage
+from farmctl.bench.stage import Stage, about
 from farmctl.errors import StageError
 
 PODS = 20
@@ -35,6 +35,7 @@ def measure(stage: Stage) -> Section:
     section = Section(
         "grant",
         "From a free pod to the held caller's first byte",
+        about(__doc__),
         stage.rounds,
         {"pods": PODS, "callers": CALLERS, "session_ms": SESSION_MS, "recycle_ms": RECYCLE_MS},
     )

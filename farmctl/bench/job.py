@@ -1,4 +1,4 @@
-"""f. A page job through the farm against the same job on a bare Chrome, in interleaved pairs.
+"""A page job through the farm against the same job on a bare Chrome, in interleaved pairs.
 
 The job is what a caller's Playwright does once it is connected; connecting and recycling are told apart.
 """
@@ -14,7 +14,7 @@ from farmctl.bench import job_pages
 from farmctl.bench.chromes import RealFarm, bare_chrome, real_farm
 from farmctl.bench.figures import Spread
 from farmctl.bench.results import Row, Section, Verdict
-from farmctl.bench.stage import Stage
+from farmctl.bench.stage import Stage, about
 
 if TYPE_CHECKING:
     from playwright.sync_api import Playwright
@@ -44,6 +44,7 @@ def measure(stage: Stage) -> Section:
     section = Section(
         "job",
         "A page job through the farm and on a bare Chrome",
+        about(__doc__),
         pairs,
         {"pairs": pairs, "pages_a_job": PAGES, "pictures_a_page": job_pages.PICTURES},
     )

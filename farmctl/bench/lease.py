@@ -1,4 +1,4 @@
-"""a. What a lease costs the proxy in CPU, step by step, beside HAProxy doing the same work.
+"""What a lease costs the proxy in CPU, step by step, beside HAProxy doing the same work.
 
 Both proxies run at once on the same core, each with fake pods of its own; the load goes to one, then to the
 other, step by step. A step's cost is the CPU time of the whole process divided by its callers.
@@ -14,7 +14,7 @@ from farmctl.bench.contenders import FARM, HAPROXY, Contender, farm_proxy, hapro
 from farmctl.bench.plans import Plan
 from farmctl.bench.processes import FakeFarm, call
 from farmctl.bench.results import Section, Verdict
-from farmctl.bench.stage import Stage
+from farmctl.bench.stage import Stage, about
 from farmctl.errors import StageError
 
 PODS = 50
@@ -43,6 +43,7 @@ def measure(stage: Stage) -> Section:
     section = Section(
         "lease",
         "CPU of the proxy per lease",
+        about(__doc__),
         stage.rounds,
         {"pods": PODS, "callers_per_s": RATE, "session_ms": SESSION_MS, "message_bytes": TRIP_BYTES},
     )

@@ -130,6 +130,10 @@ class FakeFarm:
         self.pod_port: int = ports["pod_port"]
         self.api_port: int = ports["api_port"]
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

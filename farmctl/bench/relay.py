@@ -1,4 +1,4 @@
-"""b. What relayed bytes cost the proxy, and how much later a small message arrives through it.
+"""What relayed bytes cost the proxy, and how much later a small message arrives through it.
 
 Streams flow from pod to caller, as screenshots and pages do. HAProxy is measured twice, with its defaults and
 with splice, and its better one is the rival.
@@ -13,7 +13,7 @@ from farmctl.bench.fake_pods import address
 from farmctl.bench.plans import Plan
 from farmctl.bench.processes import FakeFarm, call
 from farmctl.bench.results import Section, Verdict
-from farmctl.bench.stage import Stage
+from farmctl.bench.stage import Stage, about
 from farmctl.errors import StageError
 
 PODS = 8
@@ -32,6 +32,7 @@ def measure(stage: Stage) -> Section:
     section = Section(
         "relay",
         "Relayed bytes and small messages",
+        about(__doc__),
         stage.rounds,
         {"streams": STREAMS, "stream_mib": STREAM_BYTES >> 20, "message_bytes": TRIP_BYTES},
     )

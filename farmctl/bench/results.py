@@ -56,6 +56,7 @@ class Section:
 
     name: str
     title: str
+    about: str  # how it is measured, for the reader of the page
     rounds: int
     conditions: dict[str, Any] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)

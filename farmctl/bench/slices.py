@@ -1,4 +1,4 @@
-"""e. What EndpointSlices cost the real proxy: the list of a huge Service, one event, one choice of a pod.
+"""What EndpointSlices cost the real proxy: the list of a huge Service, one event, one choice of a pod.
 
 Measured end to end, on the process: from the list request to an open door, and its CPU and memory.
 """
@@ -13,7 +13,7 @@ from farmctl.bench.contenders import Contender, farm_proxy
 from farmctl.bench.plans import Plan
 from farmctl.bench.processes import FakeFarm, call, http_ok, wait_for
 from farmctl.bench.results import Section, Verdict
-from farmctl.bench.stage import Stage
+from farmctl.bench.stage import Stage, about
 from farmctl.errors import StageError
 
 SMALL, LARGE, HUGE = 50, 8_000, 120_000
@@ -29,6 +29,7 @@ def measure(stage: Stage) -> Section:
     section = Section(
         "slices",
         "EndpointSlices of a huge Service",
+        about(__doc__),
         stage.rounds,
         {"endpoints": HUGE, "slices": HUGE // 100, "events": events, "callers_per_s": RATE},
     )

@@ -30,6 +30,11 @@ class Stage:
         return 1.5 if self.quick else 6.0
 
 
+def about(doc: str | None) -> str:
+    """Return the second paragraph of a benchmark's docstring: how it measures, for the page."""
+    return " ".join((doc or "").partition("\n\n")[2].split())
+
+
 def machine() -> dict[str, Any]:
     """Describe this machine as far as the figures depend on it."""
     cpu = next(

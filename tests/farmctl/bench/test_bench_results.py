@@ -1,5 +1,6 @@
 import io
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -12,7 +13,7 @@ from farmctl.errors import UsageError
 
 @pytest.fixture
 def run():
-    section = Section("lease", "CPU of a lease", 2, {"pods": 50}, notes=["A note."])
+    section = Section("lease", "CPU of a lease", "How.", 2, {"pods": 50}, notes=["A note."])
     section.row("a whole lease", "µs", {"farm": [800.0, 900.0], "haproxy": [400.0, 410.0]})
     section.row("ratio", "x", {"ratio": [2.0, 2.2]})
     section.verdicts = [
@@ -108,3 +109,9 @@ def test_a_profile_counts_the_load_alone_and_gives_c_functions_to_their_callers(
     functions = dict(profiles.by_function(spent).lines)
     assert functions["farmproxy.core.farm: handle"] == pytest.approx(2 / 5)
     assert not any("run" in name for name in functions)
+
+
+def test_the_committed_page_is_the_committed_json_s():
+    folder = Path(__file__).parents[3] / "docs"
+    source = folder / "performance.json"
+    assert (folder / docs.PAGE).read_text() == docs.text(load(source), source.name)

@@ -15,7 +15,7 @@ from farmctl.errors import StageError
 
 
 def measured(_stage):
-    return Section("lease", "A title", 1)
+    return Section("lease", "A title", "How.", 1)
 
 
 def not_staged(_stage):
