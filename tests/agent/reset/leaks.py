@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 from farmagent import cdp
 
-LOOK_S = 10.0  # a thing that is there shows itself within this; see Visitor.until
+LOOK_S = 5.0  # a thing that is there shows itself within this; see Visitor.until
+WAIT_S = 60.0  # for what must come: the machine may be busy
 FILES_GONE_S = 5.0
 HSTS_HOST = "hsts.test"  # Chrome takes no HSTS for localhost
 TITLE = "left-by-the-first-caller"
@@ -59,7 +60,7 @@ class Visitor:
             answer = await self.browser.send("Page.navigate", {"url": url}, session_id=session)
             if answer.get("errorText"):
                 return str(answer["errorText"])
-            while (await events.next(timeout_s=LOOK_S)).method != "Page.loadEventFired":
+            while (await events.next(timeout_s=WAIT_S)).method != "Page.loadEventFired":
                 pass
         return ""
 
@@ -71,9 +72,9 @@ class Visitor:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    async def until(self, expression: str, session: str) -> bool:
+    async def until(self, expression: str, session: str, limit_s: float = WAIT_S) -> bool:
         """Whether the expression turns true within a limit: pages of Chrome's own fill in late."""
-        end = time.monotonic() + LOOK_S / 2
+        end = time.monotonic() + limit_s
         while time.monotonic() < end:
             if await self.run(expression, session):
                 return True
@@ -161,7 +162,7 @@ _DEEP_TEXT = """(function text(node) {
 async def _is_in_history(visitor: Visitor, _mark: Any) -> bool:
     session = await visitor.page(new=True)
     await visitor.go(session, "chrome://history/")
-    found = await visitor.until(f"({_DEEP_TEXT}).includes('{TITLE}')", session)
+    found = await visitor.until(f"({_DEEP_TEXT}).includes('{TITLE}')", session, LOOK_S)
     await visitor.close(session)
     return found
 
@@ -221,10 +222,12 @@ async def _new_window_bounds(visitor: Visitor) -> tuple[str, dict[str, Any]]:
 
 
 async def _resize(visitor: Visitor) -> None:
-    target, window = await _new_window_bounds(visitor)
+    """Of an ordinary window: Chrome keeps its bounds and opens the next windows with them."""
+    session = await visitor.page()
+    target = next(target for target, one in visitor.pages.items() if one == session)
+    window = await visitor.browser.send("Browser.getWindowForTarget", {"targetId": target})
     bounds = {"width": 555, "height": 444}
     await visitor.browser.send("Browser.setWindowBounds", {"windowId": window["windowId"], "bounds": bounds})
-    await visitor.browser.send("Target.closeTarget", {"targetId": target})
 
 
 async def _is_resized(visitor: Visitor, _mark: Any) -> bool:
@@ -274,7 +277,7 @@ def _download(folder: Callable[[Visitor], str]) -> tuple[Step, Look]:
         with visitor.browser.events("") as events:
             await visitor.browser.send("Browser.setDownloadBehavior", behaviour)
             await visitor.run(f"location.href = '/download?name={quote(name)}'")
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(WAIT_S):
                 async for event in events:
                     if event.method == "Browser.downloadProgress" and event.params["state"] == "completed":
                         return name
