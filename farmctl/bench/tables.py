@@ -1,4 +1,5 @@
-"""A run's figures as tables for a terminal: one row a figure, one column a subject, then the verdicts."""
+"""A run's figures as tables for a terminal: one row a figure, one column a subject. All targets stand
+together at the end."""
 
 from rich import box
 from rich.console import Console
@@ -21,11 +22,11 @@ def show(run: Run, console: Console) -> None:
     """Print all sections."""
     for section in run.sections:
         console.print(_figures(section))
-        console.print(_verdicts(section))
         for profile in section.profiles:
             console.print(_profile(profile))
         for note in section.notes:
             console.print(f"  {note}")
+    console.print(_targets(run))
 
 
 def number(value: float) -> str:
@@ -63,16 +64,16 @@ def _figures(section: Section) -> Table:
     return table
 
 
-def _verdicts(section: Section) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("target", "asked", "measured", ""):
+def _targets(run: Run) -> Table:
+    table = Table(title="targets", box=box.SIMPLE_HEAD, title_justify="left")
+    for heading in ("benchmark", "target", "asked", "measured", ""):
         table.add_column(heading)
-    for verdict in section.verdicts:
-        word = "[green]met[/]" if verdict.met else "[red]MISSED[/]"
-        asked = f"{'at least' if verdict.at_least else 'at most'} {number(verdict.limit)} {verdict.unit}"
-        table.add_row(
-            verdict.target, asked, f"{number(verdict.value)} {verdict.unit}", f"{word} {verdict.note}"
-        )
+    for section in run.sections:
+        for verdict in section.verdicts:
+            word = "[green]met[/]" if verdict.met else "[red]MISSED[/]"
+            asked = f"{'at least' if verdict.at_least else 'at most'} {number(verdict.limit)} {verdict.unit}"
+            value = f"{number(verdict.value)} {verdict.unit}"
+            table.add_row(section.name, verdict.target, asked, value, f"{word} {verdict.note}")
     return table
 
 
