@@ -1,5 +1,6 @@
 """A run's figures as tables for a terminal: one row a figure, one column a subject. All targets stand
-together at the end."""
+together at the end.
+"""
 
 from rich import box
 from rich.console import Console
