@@ -1,0 +1,52 @@
+"""The proxy's own word, read from its admin port; None while it gives none."""
+
+import json
+from typing import Any
+
+import aiohttp
+from farmwire import metrics, paths
+
+from farmctl.testbeds.local import gauges
+
+ASK = aiohttp.ClientTimeout(total=3)
+POOL = "default"
+
+
+class Admin:
+    """``base`` is http://host:port. Each question takes a new connection: an old one may lead to an old proxy."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+
+    async def pool(self) -> dict[str, Any] | None:
+        """The pool as /status shows it."""
+        text = await self._text(paths.STATUS)
+        try:
+            found: dict[str, Any] | None = json.loads(text)["pools"].get(POOL) if text else None
+        except (ValueError, KeyError):
+            return None
+        return found
+
+    async def ready(self) -> bool:
+        return await self._text(paths.READYZ) is not None
+
+    async def demand(self) -> float | None:
+        text = await self._text(paths.METRICS)
+        return None if text is None else gauges.read(text, metrics.DEMAND, {"pool": POOL})
+
+    async def _text(self, path: str) -> str | None:
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=ASK) as session,
+                session.get(self._base + path) as answer,
+            ):
+                return await answer.text() if answer.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return None
+
+
+def all_free(pool: dict[str, Any] | None, pods: int) -> bool:
+    """As many free pods as there are to be, nobody held, nothing leased."""
+    if pool is None or pool["held"] or pool["leases"] or len(pool["pods"]) != pods:
+        return False
+    return all(each["state"] == "free" for each in pool["pods"])

@@ -1,0 +1,126 @@
+"""Faults of the control plane itself: the API server taken away, the controllers stopped or made slow.
+
+The API server is cut off by a firewall rule of its node, for everybody, the control plane's other parts too, and its
+connections are reset: that is what its end looks like from outside, and it is undone in a moment. (Moving its manifest
+away takes 30 s to stop and 40 s to come back.)
+"""
+
+import asyncio
+from typing import Protocol
+
+from farmctl.errors import StageError
+from farmctl.testbeds.base import NotStaged
+from farmctl.testbeds.kind.containers import MARK
+from farmctl.testbeds.kind.objects import Api
+
+API_PORT = 6443
+BACK_S = 120.0
+LEADER = "kube-controller-manager"
+MANIFEST = f"/etc/kubernetes/manifests/{LEADER}.yaml"
+FLAG = "--endpointslice-updates-batch-period"
+RULE = f"INPUT -p tcp --dport {API_PORT} -m comment --comment {MARK} -j REJECT --reject-with tcp-reset"
+CUT = f"""
+iptables -w -C {RULE} 2>/dev/null || iptables -w -I {RULE}
+ss -K state established sport = :{API_PORT} >/dev/null 2>&1 || true
+left() {{ ss -Htn state established sport = :{API_PORT} | wc -l; }}
+if [ "$(left)" -gt 0 ]; then
+  # This kernel does not end connections on request: the process does, and the kubelet starts another behind the rule.
+  crictl stop -t 0 $(crictl ps -q --name '^kube-apiserver$') >/dev/null 2>&1 || true
+fi
+n=0
+while [ "$(left)" -gt 0 ]; do
+  n=$((n + 1)); [ "$n" -lt 100 ] || {{ echo "$(left) connections are still open" >&2; exit 1; }}
+  sleep 0.05
+done
+"""
+MEND = f"while iptables -w -D {RULE} 2>/dev/null; do :; done"
+# comm is 15 characters long.
+STOP_CONTROLLERS = "pkill -STOP -x kube-controller"
+GO_ON = "pkill -CONT -x kube-controller || true"
+KILL_CONTROLLERS = "pkill -KILL -x kube-controller || true"
+
+
+class Shell(Protocol):
+    async def run(self, node: str, script: str) -> str: ...
+
+
+class ControlPlane:
+    """``node`` is the control plane's node."""
+
+    def __init__(self, shell: Shell, node: str, api: Api) -> None:
+        self._shell, self._node, self._api = shell, node, api
+
+    async def stop_api(self) -> None:
+        """Returns when nothing reaches the API server any more. Raises NotStaged."""
+        try:
+            await self._shell.run(self._node, CUT)
+        except StageError as error:
+            raise NotStaged(f"the API server's connections do not end: {error}") from error
+        if await self._api.ready():
+            raise NotStaged("the API server still answers")
+
+    async def start_api(self) -> None:
+        """Returns when it answers. Raises StageError."""
+        await self._shell.run(self._node, MEND)
+        try:
+            async with asyncio.timeout(BACK_S):
+                while not await self._api.ready():
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            raise StageError(
+                f"the API server does not answer after {BACK_S:g} s", hint="farmctl up"
+            ) from None
+
+    async def stop_controllers(self) -> None:
+        """All of them: no endpoint is rewritten, no pod replaced. The kubelet restarts them after two minutes."""
+        try:
+            await self._shell.run(self._node, STOP_CONTROLLERS)
+        except StageError as error:
+            raise NotStaged(f"the controllers do not stop: {error}") from error
+
+    async def start_controllers(self) -> None:
+        await self._shell.run(self._node, GO_ON)
+
+    async def slices_late(self, delay_s: float) -> bool:
+        """Let the EndpointSlice controller batch changes for this long; whether that was a change.
+
+        The controllers' own setting: a change of a pod reaches its slice that much later, at most.
+        """
+        if await self._shell.run(self._node, late_script(delay_s)) != "changed\n":
+            return False
+        await self._new_leader(delay_s)
+        return True
+
+    async def _new_leader(self, delay_s: float) -> None:
+        """The kubelet starts the changed one; it leads as soon as the old one's lease is gone."""
+        wanted = f"{FLAG}={delay_s:g}s" if delay_s else ""
+        try:
+            async with asyncio.timeout(BACK_S):
+                while not running_with(await self._shell.run(self._node, COMMAND_LINE), wanted):
+                    await asyncio.sleep(0.3)
+                await self._api.delete_lease(LEADER)
+                while (await self._shell.run(self._node, LEADS)).strip() != "ok":
+                    await asyncio.sleep(0.3)
+        except TimeoutError:
+            raise NotStaged("the controllers did not come back with the new setting") from None
+
+
+COMMAND_LINE = "tr '\\0' ' ' < /proc/$(pgrep -x kube-controller | head -1)/cmdline 2>/dev/null || true"
+LEADS = "curl -sk --max-time 2 https://127.0.0.1:10257/healthz || true"
+
+
+def running_with(command_line: str, wanted: str) -> bool:
+    return bool(command_line) and ((wanted in command_line) if wanted else (FLAG not in command_line))
+
+
+def late_script(delay_s: float) -> str:
+    """Rewrite the manifest, written beside its folder: the kubelet must never see half a file."""
+    flag = f"{FLAG}={delay_s:g}s"
+    add = f"sed -i '/^    - {LEADER}$/a\\    - {flag}' \"$new\"\n" if delay_s else ""
+    return f"""
+new=/etc/kubernetes/farmctl-{LEADER}.yaml
+grep -v -e '{FLAG}=' {MANIFEST} > "$new"
+{add}if cmp -s "$new" {MANIFEST}; then rm "$new"; echo same; exit 0; fi
+mv "$new" {MANIFEST}
+echo changed
+"""
