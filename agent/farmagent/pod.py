@@ -119,10 +119,16 @@ class Pod:
         self.tell(LeaseAsked(lease))
         if self.lease is None or self.lease.id != lease or self.lease.limit is not None:
             return self.busy or Busy.BUSY
-        self.lease.limit = asyncio.get_running_loop().call_later(
-            max_s + MAX_SLACK_S, self.tell, LeaseClosed(lease, End.MAX)
-        )
+        self.limit_lease(self.lease, max_s=max_s)
         return self.lease
+
+    def limit_lease(self, lease: LiveLease, *, max_s: float) -> None:
+        """End the lease so long from now, whatever was its limit before."""
+        if lease.limit is not None:
+            lease.limit.cancel()
+        lease.limit = asyncio.get_running_loop().call_later(
+            max_s + MAX_SLACK_S, self.tell, LeaseClosed(lease.id, End.MAX)
+        )
 
     async def check_chrome(self, lease: LiveLease) -> None:
         """Return once the main Chrome has answered now, or the lease is over because it did not."""

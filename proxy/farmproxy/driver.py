@@ -18,7 +18,7 @@ from farmproxy.core.errors import IllegalEvent
 from farmproxy.core.farm import Farm
 from farmproxy.dials import DialDesk, Dialling, Exhausted
 from farmproxy.endings import Endings
-from farmproxy.handshakes import AnswerReader, Failed, Leased, lease_request
+from farmproxy.handshakes import AnswerReader, Failed, Leased, lease_request, uid_of
 from farmproxy.leases import Kind, Lease, LeaseBook
 from farmproxy.metrics import Metrics
 from farmproxy.questions import Questions
@@ -180,14 +180,12 @@ class Driver:
             dials=command.dials,
             public_base=lease.public_base,
         )
-        # An endpoint without targetRef is keyed by its address: there is no UID to compare.
-        uid = None if ":" in command.pod else command.pod
         dialling = Dialling(
             self._desk,
             command.address,
             command.port,
             request,
-            AnswerReader(lease.id, uid),
+            AnswerReader(lease.id, uid_of(command.pod)),
             partial(self._dialled, command),
         )
         try:

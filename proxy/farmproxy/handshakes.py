@@ -55,21 +55,37 @@ def lease_request(
     host: str, lease: str, *, key: str | None, max_s: int, waited_ms: int, dials: int, public_base: str
 ) -> bytes:
     """GET /lease for a new lease."""
+    return _request(host, headers.LEASE, lease, key, max_s, waited_ms, dials, public_base)
+
+
+def join_request(
+    host: str, lease: str, *, key: str | None, max_s: int, waited_ms: int, dials: int, public_base: str
+) -> bytes:
+    """GET /lease for one more connection of a running lease, which may last ``max_s`` from now."""
+    return _request(host, headers.JOIN, lease, key, max_s, waited_ms, dials, public_base)
+
+
+def _request(
+    host: str,
+    named: str,
+    lease: str,
+    key: str | None,
+    max_s: int,
+    waited_ms: int,
+    dials: int,
+    public_base: str,
+) -> bytes:
     return (
         f"GET {paths.LEASE} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\n"
-        f"Upgrade: {headers.UPGRADE_TOKEN}\r\n{headers.LEASE}: {lease}\r\n{_key_line(key)}"
+        f"Upgrade: {headers.UPGRADE_TOKEN}\r\n{named}: {lease}\r\n{_key_line(key)}"
         f"{headers.LEASE_MAX_S}: {max_s}\r\n{headers.WAITED_MS}: {waited_ms}\r\n{headers.DIALS}: {dials}\r\n"
         f"{headers.PUBLIC_BASE}: {public_base}\r\n\r\n"
     ).encode("latin-1")
 
 
-def join_request(host: str, lease: str, *, key: str | None, public_base: str) -> bytes:
-    """GET /lease for one more connection of a running lease."""
-    return (
-        f"GET {paths.LEASE} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\n"
-        f"Upgrade: {headers.UPGRADE_TOKEN}\r\n{headers.JOIN}: {lease}\r\n{_key_line(key)}"
-        f"{headers.PUBLIC_BASE}: {public_base}\r\n\r\n"
-    ).encode("latin-1")
+def uid_of(pod_key: str) -> str | None:
+    """The UID that an answer must name; None for an endpoint without targetRef, which is keyed by its address."""
+    return None if ":" in pod_key else pod_key
 
 
 class AnswerReader:

@@ -5,6 +5,7 @@ The core decides who gets a lease; this book only remembers.
 """
 
 import hmac
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -81,6 +82,15 @@ class Lease:
 
     def expire_in(self, max_s: float) -> None:
         self.expires_wall = time.time() + max_s
+
+    @property
+    def left_s(self) -> int:
+        """Whole seconds that it may still last, as its agent is told."""
+        return max(1, math.ceil(self.expires_wall - time.time()))
+
+    @property
+    def waited_ms(self) -> int:
+        return int((self.began_at - self.arrived_at) * 1000)
 
 
 class Ended:

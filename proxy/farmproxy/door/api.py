@@ -7,6 +7,7 @@ from farmwire.reasons import End, Refusal
 
 from farmproxy.door import answers
 from farmproxy.door.door import Door
+from farmproxy.door.joins import tell_renewed
 from farmproxy.door.refusals import Refused
 from farmproxy.door.routes import Does, Intent
 from farmproxy.door.wishes import OWN_KEYS, judge
@@ -64,6 +65,7 @@ class LeasesApi:
             raise Refused(Refusal.NOT_FOUND, f"the lease has ended: {lease.end}")
         wanted = judge({**intent.given, **told}, self._door.rules)
         self._door.driver.renew(lease, wanted.max_s)
+        tell_renewed(self._door, lease)
 
 
 def _as_text(key: str, value: Any) -> str:

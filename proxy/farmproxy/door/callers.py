@@ -115,8 +115,8 @@ class SessionCaller:
         self._door.farewells.say(self.sock, answers.passed_on(status, body))
 
     def close(self, end: End) -> None:
-        assert self._tunnel is not None
-        self._tunnel.close(end)
+        if self._tunnel is not None:
+            self._tunnel.close(end)
 
     # ---
 
@@ -161,6 +161,7 @@ class SessionCaller:
         self._tunnel = None  # each knows the other: let go, or only the cycle collector could free them
         lease.bytes_up, lease.bytes_down = tunnel.bytes_up, tunnel.bytes_down
         lease.by_pod = tunnel.by_pod
+        self._tunnel = None  # it knows this object: nothing is left for the garbage collector to find
         self._door.driver.session_ended(self, end)
         if kept:
             self._door.refuse(self.sock, *refusal_for(end))

@@ -5,16 +5,46 @@ A join has no say over the lease: its end, however it comes, ends this connectio
 
 from farmwire.reasons import DialResult, End, Refusal
 
-from farmproxy.dials import Dialling, Exhausted
+from farmproxy.dials import Dialling, Done, Exhausted
 from farmproxy.door import answers
 from farmproxy.door.callers import head_for_pod, refusal_for
 from farmproxy.door.door import EARLY_LIMIT, Door
 from farmproxy.door.heads import Head
-from farmproxy.handshakes import NOT_RUNNING, AnswerReader, Failed, Leased, join_request
+from farmproxy.handshakes import NOT_RUNNING, AnswerReader, Failed, Leased, join_request, uid_of
 from farmproxy.leases import Lease
 from farmproxy.poller import BROKEN, GONE, READ
 from farmproxy.relay import Tunnel
 from farmproxy.sockets import Socket, authority
+
+
+def joining(door: Door, lease: Lease, done: Done) -> Dialling:
+    """A dial of the lease's own pod that adds a connection to it; not started."""
+    request = join_request(
+        authority(lease.address, lease.port),
+        lease.id,
+        key=door.tokens.agent_key,
+        max_s=lease.left_s,
+        waited_ms=lease.waited_ms,
+        dials=lease.dials,
+        public_base=lease.public_base,
+    )
+    reader = AnswerReader(lease.id, uid_of(lease.pod_key), join=True)
+    return Dialling(door.dials, lease.address, lease.port, request, reader, done)
+
+
+def tell_renewed(door: Door, lease: Lease) -> None:
+    """Let the agent know the lease's new limit: a join says it, and this one carries no byte."""
+
+    def done(dialling: Dialling, outcome: Leased | Failed) -> None:
+        if isinstance(outcome, Leased):
+            door.poller.close(dialling.sock)
+        else:
+            door.log.warning("renewal-unheard", lease=lease.id, result=outcome.result)
+
+    try:
+        joining(door, lease, done).start()
+    except Exhausted:
+        door.log.warning("renewal-unheard", lease=lease.id, result=Refusal.DESCRIPTORS)
 
 
 class Join:
@@ -36,15 +66,7 @@ class Join:
     def start(self) -> None:
         door, lease = self._door, self.lease
         door.poller.hand_over(self.sock, self._on_waiting)
-        request = join_request(
-            authority(lease.address, lease.port),
-            lease.id,
-            key=door.tokens.agent_key,
-            public_base=lease.public_base,
-        )
-        uid = None if ":" in lease.pod_key else lease.pod_key
-        reader = AnswerReader(lease.id, uid, join=True)
-        dialling = Dialling(door.dials, lease.address, lease.port, request, reader, self._dialled)
+        dialling = joining(door, lease, self._dialled)
         try:
             dialling.start()
         except Exhausted:
@@ -133,6 +155,7 @@ class Join:
         self._tunnel = None  # each knows the other: let go, or only the cycle collector could free them
         self.lease.bytes_up += tunnel.bytes_up
         self.lease.bytes_down += tunnel.bytes_down
+        self._tunnel = None
         self._left()
         if kept:
             self._door.refuse(self.sock, *refusal_for(end))

@@ -25,20 +25,21 @@ _OVERHEAD = 2048
 class NamedCaller:
     """Implements ``driver.Party``."""
 
-    __slots__ = ("_connection", "_door", "_host", "_pod", "_secure", "lease")
+    __slots__ = ("_connection", "_door", "_host", "_pod", "_secure", "_sock", "lease")
 
     def __init__(
         self, door: Door, lease: Lease, connection: "Connection", host: str, *, secure: bool
     ) -> None:
         self._door = door
-        self._connection = connection
+        self._connection: Connection | None = connection  # until it is answered
+        self._sock = connection.sock
         self._host = host
         self._secure = secure
         self._pod: Socket | None = None
         self.lease = lease
 
     def arrive(self, hold_s: float, cost: int) -> None:
-        sock = self._connection.sock
+        sock = self._sock
         self._door.poller.hand_over(sock, self._on_waiting)
         # What a caller pipelines meanwhile stays in the kernel.
         self._door.poller.change(sock, GONE)
@@ -61,14 +62,16 @@ class NamedCaller:
             return
         door.named[self.lease.id] = self
         door.first_use.start(self)
-        self._connection.answered(answers.ok(self._told(), status=201))
+        connection, self._connection = self._connection, None
+        assert connection is not None
+        connection.answered(answers.ok(self._told(), status=201))
 
     def refuse(self, reason: Refusal, detail: str) -> None:
-        self._door.refuse(self._connection.sock, reason, detail)
+        self._door.refuse(self._sock, reason, detail)
 
     def pass_on(self, status: int, body: bytes) -> None:
         self._door.metrics.refusals[Refusal.CALLER].inc()
-        self._door.farewells.say(self._connection.sock, answers.passed_on(status, body))
+        self._door.farewells.say(self._sock, answers.passed_on(status, body))
 
     def close(self, end: End) -> None:
         pod, self._pod = self._pod, None
@@ -117,7 +120,7 @@ class NamedCaller:
         }
 
     def _on_waiting(self, _mask: int) -> None:
-        self._door.poller.close(self._connection.sock)
+        self._door.poller.close(self._sock)
         self._door.driver.leave(self)
 
     def _on_pod(self, _mask: int) -> None:

@@ -115,4 +115,7 @@ def test_requests_are_heads_that_an_agent_reads():
         "Farm-Dials: 2",
     ):
         assert f"\r\n{line}\r\n" in text
-    assert "Farm-Key" not in join_request("h", ID, key=None, public_base="b").decode()
+    assert (
+        "Farm-Key"
+        not in join_request("h", ID, key=None, max_s=1, waited_ms=0, dials=1, public_base="b").decode()
+    )

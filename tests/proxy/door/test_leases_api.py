@@ -95,7 +95,7 @@ async def test_a_join_that_stays_keeps_the_lease(new_farm, named_pod):
 
 
 async def test_a_join_carries_path_query_and_base(farm, fakes, named_pod):
-    heads = []
+    heads = []  # of the join, and of the caller's request in it
 
     async def join(pod, shake):
         shake.accept(pod, Farm_Lease=None)
@@ -110,6 +110,7 @@ async def test_a_join_carries_path_query_and_base(farm, fakes, named_pod):
     assert (await caller.answer())[2] == b"[]"
     fields, head = heads[0]
     assert fields["farm-join"] == told["id"]
+    assert (fields["farm-lease-max-s"], fields["farm-dials"]) == ("900", "1")
     assert "farm-lease" not in fields
     assert fields["farm-public-base"] == told["urls"]["http"].replace("http", "ws", 1)
     assert head.startswith(b"GET /json/list?a=1 HTTP/1.1\r\n")
@@ -206,6 +207,24 @@ async def test_renew_and_max(farm, named_pod):
     assert farm.log.of("lease-ended")[0]["lease_s"] >= 0.9
     late = await farm.caller(farm.request("POST", f"/leases/{told['id']}/renew", b'{"max": 1}'))
     assert await late.refusal() == (404, "not-found")
+
+
+async def test_the_agent_hears_of_a_renewal_by_a_join_without_a_byte(farm, fakes, named_pod):
+    heard = asyncio.Queue()
+
+    async def join(pod, shake):
+        shake.accept(pod)
+        heard.put_nowait((shake.fields, await shake.reader.read()))
+
+    pod = named_pod()
+    pod.joins = join
+    await farm.add(pod)
+    api, told = await take(farm, "?max=30")
+    api.send(farm.request("POST", f"/leases/{told['id']}/renew", b'{"max": 1200}'))
+    assert (await api.answer())[0] == 200
+    fields, request = await asyncio.wait_for(heard.get(), 5)
+    assert (fields["farm-join"], fields["farm-lease-max-s"], request) == (told["id"], "1200", b"")
+    assert farm.counts().leases == 1
 
 
 async def test_an_agent_that_closes_ends_the_lease(farm, fakes):
