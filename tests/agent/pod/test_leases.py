@@ -159,6 +159,17 @@ async def test_the_longest_time_ends_a_lease_should_the_proxy_not(pod, monkeypat
     assert json.loads(body)["end"] == "max"
 
 
+async def test_a_join_says_how_long_the_lease_may_last_now(pod, monkeypatch):
+    monkeypatch.setattr("farmagent.pod.MAX_SLACK_S", -0.95)
+    reader, _ = await pod.leased("L1", "Farm-Lease-Max-S: 600")
+    _, writer = await pod.leased("L1", "Farm-Lease-Max-S: 1", kind="Farm-Join")
+    writer.close()
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    _, _, body = await pod.get("/readyz?wait=5&lease=L1")
+    assert json.loads(body)["end"] == "max"
+
+
 class TestJoin:
     async def test_adds_a_connection_and_ends_without_ending_the_lease(self, pod):
         await pod.leased("L1")
