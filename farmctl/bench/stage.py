@@ -2,6 +2,7 @@
 
 import os
 import platform
+import resource
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -28,6 +29,13 @@ class Stage:
     @property
     def step_s(self) -> float:
         return 1.5 if self.quick else 6.0
+
+
+def raise_descriptors() -> int:
+    """Let this process and all it starts open as many files as the machine permits; return how many."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
 
 
 def about(doc: str | None) -> str:

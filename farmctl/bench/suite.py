@@ -29,6 +29,7 @@ def run(names: Sequence[str], *, rounds: int, quick: bool, say: Callable[[str], 
     """
     if sys.platform != "linux":
         raise StageError("the benchmarks need Linux: epoll, splice, /proc and 127.x.y.z addresses")
+    stages.raise_descriptors()
     result = Run(stages.machine(), stages.versions(), datetime.now(UTC).isoformat(timespec="seconds"), quick)
     stage = Stage(rounds or (QUICK_ROUNDS if quick else ROUNDS), quick, say)
     for name in names:

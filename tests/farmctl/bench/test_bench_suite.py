@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,6 +13,13 @@ from farmctl import cli
 from farmctl.bench import lease, processes, relay, stage, suite
 from farmctl.bench.results import Section
 from farmctl.errors import StageError
+
+
+@pytest.fixture(autouse=True)
+def same_limits():
+    was = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, was)
 
 
 def measured(_stage):
@@ -52,6 +60,13 @@ def test_another_system_is_told_so(monkeypatch):
     monkeypatch.setattr(suite.sys, "platform", "darwin")
     with pytest.raises(StageError, match="need Linux"):
         suite.run(["lease"], rounds=1, quick=True, say=print)
+
+
+def test_descriptors_are_raised_to_what_the_machine_permits():
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))
+    assert stage.raise_descriptors() == most
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
 
 
 def test_the_machine_and_the_versions_are_described():
