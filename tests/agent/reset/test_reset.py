@@ -19,6 +19,8 @@ NEEDS_OWN_USER = ("download in a shared folder", "download in shared memory")
 def test_what_one_caller_leaves_the_next_does_not_find(findings, name):
     if name in NEEDS_OWN_USER and os.geteuid() != 0:
         pytest.skip("only root can give Chrome a user of its own, and only by its user are its files known")
+    if _leaks.BLOCKED in findings.errors.get(name, "") and name not in findings.same_lease:
+        pytest.skip(findings.errors[name])
     assert name not in findings.errors, findings.errors[name]
     assert findings.same_lease[name], "the look is blind: the one who left it does not find it"
     assert not findings.next_lease[name], "the next caller found it"
