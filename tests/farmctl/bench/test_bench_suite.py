@@ -86,7 +86,7 @@ def test_a_measured_program_dies_with_the_benchmark(tmp_path):
         [sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
     ) as parent:
         child = int(parent.stdout.readline())
-        processes.wait_for(lambda: b"sleep" in Path(f"/proc/{child}/cmdline").read_bytes(), "it runs")
+        processes.wait_for(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n", "it runs")
         parent.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 10
     while Path(f"/proc/{child}").exists() and Path(f"/proc/{child}/stat").read_text().split()[2] != "Z":
