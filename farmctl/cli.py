@@ -22,6 +22,8 @@ VERBS = (
     "scale",
     "render",
     "logs",
+    "images",
+    "manifests",
     "doctor",
     "bench",
     "version",

@@ -1,4 +1,6 @@
-"""``farmctl up``: a farm on this machine, in the background; a second ``up`` keeps what runs."""
+"""``farmctl up``: a farm on this machine or on a cluster, in the background; a second ``up`` keeps what runs and mends
+what does not.
+"""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +12,15 @@ if TYPE_CHECKING:
 
 DOOR = "127.0.0.1:9222"
 TOKEN_BYTES = 6  # names the testbed's processes, folder and firewall table; no secret
+
+
+LOCAL_TIMEOUT_S, KIND_TIMEOUT_S = 120.0, 300.0
+
+
+class Source(StrEnum):
+    auto = "auto"
+    registry = "registry"
+    build = "build"
 
 
 class Kind(StrEnum):
@@ -31,18 +42,106 @@ def up(
             metavar="HOST:PORT", help="Where callers connect; admin is the next port.", show_default=DOOR
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds until the farm has to be whole.")] = 120.0,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, max=8, help="kind: spot nodes; 0 puts all on one node.", show_default="2"),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="kind: the cluster's name.", show_default="farm", metavar="NAME")
+    ] = None,
+    source: Annotated[
+        Source, typer.Option(help="kind: where node and base image come from; auto tries a registry first.")
+    ] = Source.auto,
+    context: Annotated[
+        str, typer.Option(metavar="NAME", help="Install into the existing cluster of this context instead.")
+    ] = "",
+    kubeconfig: Annotated[str, typer.Option(metavar="FILE", help="With --context: where it stands.")] = "",
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="With --context.")] = "farm",
+    image_prefix: Annotated[
+        str,
+        typer.Option(
+            metavar="REGISTRY/PATH", help="With --context: where the cluster pulls the images from."
+        ),
+    ] = "",
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=1, help="Seconds until the farm has to be whole.", show_default="120, kind 300"),
+    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress on stderr.")] = False,
 ) -> None:
     """Bring up a farm: pods with real Chromes, the lease proxy, a control plane. Exit 3 when that cannot be."""
     from farmctl.testbeds import choosing
+    from farmctl.testbeds.kind.state import KindFolder
 
-    choice = choosing.choose(testbed.value)
+    if context:
+        _install(context, kubeconfig, namespace, pods, image_prefix, timeout, quiet=quiet)
+        return
+    choice = choosing.choose(testbed.value, kind_is_up=KindFolder().record.exists())
     if not quiet:
         typer.echo(f"testbed: {choice.kind} ({choice.why})", err=True)
     if choice.kind == "kind":
-        raise choosing.not_yet()
-    _up_local(pods, door, timeout, quiet=quiet)
+        _up_kind(pods, door, workers, name, source, timeout, quiet=quiet)
+    else:
+        _up_local(pods, door, timeout or LOCAL_TIMEOUT_S, quiet=quiet)
+
+
+def _up_kind(
+    pods: int | None,
+    door: str | None,
+    workers: int | None,
+    name: str | None,
+    source: Source,
+    timeout_s: float | None,
+    *,
+    quiet: bool,
+) -> None:
+    from farmctl.reports.steps import Steps
+    from farmctl.testbeds.kind import starting
+    from farmctl.testbeds.kind.state import KindFolder
+
+    folder = KindFolder()
+    wanted = starting.Wanted(
+        pods=pods,
+        door=address(door) if door else None,
+        workers=workers,
+        name=name,
+        source=source.value,
+        timeout_s=timeout_s or KIND_TIMEOUT_S,
+    )
+    with folder.held(), Steps(quiet=quiet) as say:
+        there = starting.bring_up(wanted, folder, say)
+    assert there.shape is not None  # that is what bring_up makes
+    print(f"door   http://{there.shape.door}")
+    print(f"admin  http://{there.shape.admin}")
+    print(f"kube   KUBECONFIG={folder.kubeconfig} kubectl -n {there.namespace} get pods")
+
+
+def _install(
+    context: str,
+    kubeconfig: str,
+    namespace: str,
+    pods: int | None,
+    image_prefix: str,
+    timeout_s: float | None,
+    *,
+    quiet: bool,
+) -> None:
+    from farmctl.reports.steps import Steps
+    from farmctl.testbeds.kind import existing
+    from farmctl.testbeds.kind.state import KindFolder
+
+    folder = KindFolder()
+    wanted = existing.WantedInstall(
+        context=context,
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        pods=pods,
+        image_prefix=image_prefix,
+        timeout_s=timeout_s or KIND_TIMEOUT_S,
+    )
+    with folder.held(), Steps(quiet=quiet) as say:
+        existing.bring_up(wanted, folder, say)
+    print(f"door   kubectl --context {context} -n {namespace} port-forward service/proxy 9222")
 
 
 def _up_local(pods: int | None, door: str | None, timeout_s: float, *, quiet: bool) -> None:

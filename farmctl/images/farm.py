@@ -27,6 +27,13 @@ CERTIFICATES = "certificates.pem"
 REPOSITORY = "docker.io/library/farm-{image}"
 
 
+def tag_of(image: str) -> str:
+    """The full name that today's inputs give the image."""
+    with tempfile.TemporaryDirectory(prefix=f"farmctl-{image}-") as folder:
+        lay(image, Path(folder))
+        return f"{REPOSITORY.format(image=image)}:{digest(Path(folder))}"
+
+
 def ensure(engine: Engine, image: str, say: Say, *, pull_base: bool) -> str:
     """Return the image's tag, building it when no image of that content exists. Raises StageError."""
     with tempfile.TemporaryDirectory(prefix=f"farmctl-{image}-") as folder:

@@ -13,11 +13,18 @@ class Choice:
     why: str
 
 
-def choose(asked: str, system: str | None = None) -> Choice:
-    """``asked``: auto, local or kind. Raises StageError where the one asked for cannot run."""
+def choose(asked: str, system: str | None = None, *, kind_is_up: bool = False) -> Choice:
+    """``asked``: auto, local or kind. Raises StageError where the one asked for cannot run.
+
+    auto never makes a cluster where Chromes can simply be started: that takes seconds, a cluster minutes.
+    """
     system = system or platform.system()
     if asked == "kind":
         return Choice("kind", "asked for")
+    if kind_is_up and asked == "local":
+        raise StageError("a farm on Kubernetes is up", hint="farmctl down first")
+    if kind_is_up:
+        return Choice("kind", "that farm is there already")
     if system != "Linux":
         if asked == "local":
             raise StageError(
@@ -27,7 +34,3 @@ def choose(asked: str, system: str | None = None) -> Choice:
     if asked == "local":
         return Choice("local", "asked for")
     return Choice("local", "Linux: real Chromes on this machine, nothing to install")
-
-
-def not_yet() -> StageError:
-    return StageError("the kind testbed is not there yet", hint="on Linux: farmctl up --testbed local")

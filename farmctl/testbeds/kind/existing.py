@@ -51,8 +51,9 @@ def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
         kubeconfig=wanted.kubeconfig,
         images=images,
         own_namespace=own,
-        pods=wanted.pods if wanted.pods is not None else there.pods if there else Installed.pods,
     )
+    if wanted.pods is not None:
+        there = msgspec.structs.replace(there, pods=wanted.pods)
     folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     manifests = render(kubectl.program, starting.rendering(there, folder))
     applying.refuse_foreign(kubectl, manifests)

@@ -75,7 +75,7 @@ class Api:
         _, apps, *_ = await self._groups()
         await self._gone(apps.delete_namespaced_deployment, name, self.namespace)
 
-    async def patch_deployment(self, name: str, body: Json, kind: str = STRATEGIC) -> Json:
+    async def patch_deployment(self, name: str, body: Json | list[Json], kind: str = STRATEGIC) -> Json:
         _, apps, *_ = await self._groups()
         return await self._ask(
             apps.patch_namespaced_deployment, name, self.namespace, body, _content_type=kind
@@ -118,8 +118,9 @@ class Api:
     def _connect(self) -> tuple[Any, Any, Any, Any]:
         from kubernetes import client, config
 
+        loader: Any = config  # partly typed
         try:
-            made = config.new_client_from_config(self._kubeconfig or None, self._context or None)
+            made = loader.new_client_from_config(self._kubeconfig or None, self._context or None)
         except (config.ConfigException, OSError) as error:
             raise StageError(f"no way into the cluster: {error}", hint="farmctl up repairs it") from error
         made.configuration.retries = False

@@ -15,9 +15,10 @@ from farmctl.images.engines import Engine, unified_cgroups
 from farmctl.testbeds.kind.shapes import Shape
 
 GIB = 1 << 30
-# Measured (docs/kind.md): inotify instances that one node of a running cluster holds, pods of the farm included.
+# Measured (docs/kind.md): inotify instances that a node of a running cluster holds (31 and 12), and
+# a reserve.
 # Without them pods fail with "too many open files" although descriptors are left.
-INSTANCES_A_NODE = 30
+INSTANCES_CONTROL_PLANE, INSTANCES_WORKER = 40, 20
 WATCHES_LEAST = (
     8192  # kubelets and containerds watch some hundred paths each; 8192 is the kernel's old default
 )
@@ -56,7 +57,7 @@ def lacks(seen: Readings, shape: Shape, *, building: bool) -> Iterator[tuple[str
     nodes = shape.workers + 1
     if seen.engine == "podman" and not seen.unified and not seen.runc:
         yield "podman on cgroup v1 needs runc, crun refuses it", "apt-get install -y runc"
-    wanted = INSTANCES_A_NODE * nodes
+    wanted = INSTANCES_CONTROL_PLANE + INSTANCES_WORKER * shape.workers
     if seen.instances_free is not None and seen.instances_free < wanted:
         yield (
             f"inotify instances: {seen.instances_free} of {seen.instances_limit} are free, {nodes} nodes need {wanted}",

@@ -149,7 +149,7 @@ def wait_until_served(
     try:
         return wait_for(served, "the farm serves", timeout_s=timeout_s, pause_s=1.0)
     except StageError as error:
-        causes = [*(last[0].trouble if last else ()), *pressed(kubectl)]
+        causes = [*(last[0].trouble if last else ()), *pressed(kubectl), *last_words(kubectl, namespace)]
         raise StageError(
             "\n  ".join([str(error), *causes]), hint="farmctl status; farmctl logs proxy"
         ) from error
@@ -166,6 +166,22 @@ def pressed(kubectl: Kubectl) -> Sequence[str]:
         ]
     except StageError:
         return []  # an existing cluster need not let us see its nodes
+
+
+def last_words(kubectl: Kubectl, namespace: str) -> Sequence[str]:
+    """What a container that keeps failing said last: one of them, they say the same."""
+    try:
+        for pod in kubectl.get("pods", "-n", namespace):
+            for each in pod["status"].get("containerStatuses", ()):
+                if each["restartCount"] and not each["ready"] and "terminated" in each.get("lastState", {}):
+                    name = pod["metadata"]["name"]
+                    said = kubectl(
+                        "logs", "-n", namespace, name, "-c", each["name"], "--previous", "--tail=3"
+                    )
+                    return [f"{name} said: {line}" for line in said.strip().splitlines()]
+    except StageError:
+        return []  # gone by now: the fault that was waited for is told all the same
+    return []
 
 
 def wait_for_lease(reach: Reach, *, timeout_s: float) -> str:

@@ -12,6 +12,7 @@ from farmctl.testbeds.kind.readings import PORT
 MANAGED_BY, BY_HAND = "endpointslice.kubernetes.io/managed-by", "farmctl.dev/by-hand"
 FAULT, UNREADY = "farmctl.dev/fault", "browsers-unready"
 NEVER = "/never-ready"
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
 
 def dead_addresses(nodes: Iterable[Json]) -> list[tuple[str, str]]:
@@ -22,7 +23,7 @@ def dead_addresses(nodes: Iterable[Json]) -> list[tuple[str, str]]:
     """
     return [
         (node["metadata"]["name"], f"{ipaddress.ip_network(node['spec']['podCIDR'])[1]}:{PORT}")
-        for node in sorted(nodes, key=lambda node: -len(node["metadata"]["name"]))
+        for node in sorted(nodes, key=lambda node: CONTROL_PLANE in node["metadata"].get("labels", {}))
         if node["spec"].get("podCIDR")
     ]
 

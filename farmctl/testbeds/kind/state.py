@@ -3,9 +3,11 @@
 It is written before anything is made, so that the next ``up`` or ``down`` finds what an interrupted one left.
 """
 
+import fcntl
 import secrets
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -48,6 +50,20 @@ class KindFolder:
         self.fence = self.path / "kubelet-fence.conf"
         self.manifests = self.path / "manifests"
         self.logs = self.path / "logs"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """One command at a time changes this farm. Raises StageError when another does."""
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self.path / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise StageError(
+                    "another farmctl is changing this farm", hint="wait for it to end"
+                ) from error
+            yield
 
     def read(self) -> Installed | None:
         """Return what is installed, or None. Raises StageError when the record is none of this version."""

@@ -1,0 +1,136 @@
+"""The farm's two Deployments: their settings changed and put back, their replicas, and when a change has come through.
+
+Never asked for availability: a leased pod is not ready, so a farm in use looks like a failed rollout (field case 27).
+A pod is fine when it is ready, or when the proxy has it in use.
+"""
+
+import math
+from collections.abc import Mapping
+
+from farmctl.errors import StageError
+from farmctl.testbeds.kind import readings
+from farmctl.testbeds.kind.admin import Admin
+from farmctl.testbeds.kind.faults import FaultsFile, container_of, undone
+from farmctl.testbeds.kind.limits import until
+from farmctl.testbeds.kind.objects import BROWSERS, PROXY, PROXY_PODS, Api, Json
+from farmctl.testbeds.kind.readying import Picture, in_use, picture
+from farmctl.testbeds.kind.stand_ins import UNREADY
+
+JSON_PATCH = "application/json-patch+json"
+ENV_PATH = "/spec/template/spec/containers/0/env"
+PROBE_PATH = "/spec/template/spec/containers/0/readinessProbe"
+SCALED_S = 30.0
+ROLLED_OUT_S = 180.0
+PROXY_S = 90.0
+SERVES_IN_A_ROW = 4  # new connections that all met a proxy that is ready: the node's rules lead nowhere else
+
+
+class Deployments:
+    def __init__(self, api: Api, admin: Admin, faults: FaultsFile) -> None:
+        self._api, self._admin, self._faults = api, admin, faults
+
+    async def get(self, name: str) -> Json:
+        """Raises StageError when it is not there."""
+        found = await self._api.deployment(name)
+        if found is None:
+            raise StageError(f"the Deployment {name} is not there", hint="farmctl up repairs it")
+        return found
+
+    async def set_env(self, name: str, env: Mapping[str, str]) -> bool:
+        """Put settings over those the Deployment had before any fault; whether that changes anything."""
+        deployment = await self.get(name)
+        self._faults.remember(deployment)
+        before: list[Json] = self._faults.read().before[name]["env"] or []
+        wanted = [each for each in before if each["name"] not in env]
+        wanted += [{"name": key, "value": value} for key, value in sorted(env.items())]
+        if container_of(deployment).get("env") == wanted:
+            return False
+        await self._patch(name, [{"op": "add", "path": ENV_PATH, "value": wanted}])
+        return True
+
+    async def set_probe(self, period_s: float, threshold: int) -> bool:
+        """The pods' readiness probe, in whole seconds as the API has them; whether that changes anything."""
+        deployment = await self.get(BROWSERS)
+        probe = dict(container_of(deployment)["readinessProbe"])
+        wanted = {**probe, "periodSeconds": max(1, math.ceil(period_s)), "failureThreshold": threshold}
+        if wanted == probe:
+            return False
+        self._faults.remember(deployment)
+        await self._patch(BROWSERS, [{"op": "replace", "path": PROBE_PATH, "value": wanted}])
+        return True
+
+    async def put_back(self) -> list[str]:
+        """Undo what the record tells of; the names of the Deployments that were changed by it."""
+        changed = []
+        for name, before in self._faults.read().before.items():
+            if patch := undone(await self.get(name), before):
+                await self._patch(name, patch)
+                changed.append(name)
+        return changed
+
+    async def replicas(self, name: str, count: int) -> None:
+        await self._api.patch_deployment(name, {"spec": {"replicas": count}})
+
+    async def counts(self) -> tuple[int, int]:
+        """The wanted and the existing browser pods, as an HPA reads them."""
+        found = await self.get(BROWSERS)
+        return int(found["spec"]["replicas"]), int(found.get("status", {}).get("replicas", 0))
+
+    async def scale(self, pods: int) -> None:
+        """The pods beyond those there are go to the Deployment of the never-ready ones, if there is one.
+
+        Returns when the controllers have made them, or told them to go; a leased one goes later.
+        """
+        extra = await self._api.deployment(UNREADY)
+        ordinary = min(pods, (await self.counts())[0]) if extra is not None else pods
+        await self.replicas(BROWSERS, ordinary)
+        if extra is not None:
+            await self.replicas(UNREADY, pods - ordinary)
+
+        async def scaled() -> bool:
+            return sum(not readings.going(raw) for raw in await self._api.pods()) == pods
+
+        await until(scaled, f"{pods} pods are there, or the rest was told to go", SCALED_S)
+
+    async def until_rolled_out(self) -> None:
+        """Each pod is of the newest revision, or in use by a session. Raises NotStaged with what is in the way."""
+        seen: list[Picture] = []
+
+        async def rolled_out() -> bool:
+            seen[:] = [await self.picture()]
+            return seen[0].served
+
+        try:
+            await until(rolled_out, "every pod has the new settings", ROLLED_OUT_S)
+        except StageError as error:
+            trouble = "; ".join(str(part) for one in seen for part in (one, *one.trouble))
+            raise type(error)(f"{error}: {trouble}") from error
+
+    async def picture(self) -> Picture:
+        """One look at Deployments, ReplicaSets and pods, and at what the proxy has in use."""
+        found = [_named(await self.get(name), "Deployment") for name in (BROWSERS, PROXY)]
+        found += [_named(each, "ReplicaSet") for each in await self._api.replica_sets("")]
+        found += [_named(each, "Pod") for each in await self._api.pods()]
+        return picture(found, in_use({"pools": {"": await self._admin.pool() or {"pods": []}}}))
+
+    async def until_proxy_serves(self, *, not_of: frozenset[str] = frozenset()) -> None:
+        """One proxy is left, none of those (by UID), it is ready, and the door leads to it. Raises NotStaged."""
+        in_a_row = 0
+
+        async def serves() -> bool:
+            nonlocal in_a_row
+            pods = await self._api.pods(PROXY_PODS)
+            alone = len(pods) == 1 and readings.is_ready(pods[0])
+            new = alone and pods[0]["metadata"]["uid"] not in not_of
+            in_a_row = in_a_row + 1 if new and await self._admin.ready() else 0
+            return in_a_row >= SERVES_IN_A_ROW
+
+        await until(serves, "a new proxy is ready and the only one", PROXY_S)
+
+    async def _patch(self, name: str, patch: list[Json]) -> None:
+        await self._api.patch_deployment(name, patch, JSON_PATCH)
+
+
+def _named(item: Json, kind: str) -> Json:
+    """The members of a list carry no kind of their own."""
+    return {**item, "kind": kind}

@@ -1,0 +1,26 @@
+"""Waits for a state of the cluster, with a limit and a message; an API server that is away is no state."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from farmctl.testbeds.base import NotStaged
+from farmctl.testbeds.kind.objects import ApiAway
+
+PAUSE_S = 0.2
+
+
+async def until(holds: Callable[[], Awaitable[object]], message: str, limit_s: float) -> None:
+    """Ask until it holds. Raises NotStaged with ``message`` when the time is up."""
+    try:
+        async with asyncio.timeout(limit_s):
+            while not await _asked(holds):
+                await asyncio.sleep(PAUSE_S)
+    except TimeoutError:
+        raise NotStaged(f"not within {limit_s:g} s: {message}") from None
+
+
+async def _asked(holds: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        return bool(await holds())
+    except ApiAway:
+        return False

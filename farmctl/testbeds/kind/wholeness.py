@@ -1,0 +1,106 @@
+"""Makes a broken farm whole again, whatever was done to it and by whom, and waits until it is.
+
+Everything is undone by what is found in nodes and in the API, in an order in which each step can work: nodes, packets
+and processes, the control plane, then objects, then settings. The record of faults only adds what cannot be found.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from farmctl.errors import StageError
+from farmctl.testbeds.base import NotStaged
+from farmctl.testbeds.kind import readings, stand_ins
+from farmctl.testbeds.kind.admin import Admin, all_free
+from farmctl.testbeds.kind.containers import Containers
+from farmctl.testbeds.kind.controlplane import ControlPlane
+from farmctl.testbeds.kind.deployments import Deployments
+from farmctl.testbeds.kind.faults import FaultsFile
+from farmctl.testbeds.kind.limits import until
+from farmctl.testbeds.kind.objects import BROWSERS, PROXY, PROXY_PODS, Api, Json
+from farmctl.testbeds.kind.proxies import Proxies
+from farmctl.testbeds.kind.spot import Spot
+
+WHOLE_S = 180.0
+STRAGGLER_S = 40.0  # a pod that is still not free by then is replaced
+
+
+class Wholeness:
+    def __init__(
+        self,
+        *,
+        api: Api,
+        admin: Admin,
+        containers: Containers,
+        control: ControlPlane,
+        deployments: Deployments,
+        proxies: Proxies,
+        spot: Spot,
+        faults: FaultsFile,
+    ) -> None:
+        self._api, self._admin, self._containers = api, admin, containers
+        self._control, self._deployments, self._proxies = control, deployments, proxies
+        self._spot, self._faults = spot, faults
+
+    async def restore(self, node_names: list[str], pods: int) -> None:
+        """Back to ``pods`` free pods and one proxy. Raises StageError with what is still wrong."""
+        await self._machines(node_names)
+        await self._objects()
+        changed = await self._settings(pods)
+        if BROWSERS in changed:
+            await self._deployments.until_rolled_out()
+        await self._until_whole(pods)
+        self._faults.clear()
+
+    async def _machines(self, node_names: list[str]) -> None:
+        # With the API server cut off no node turns Ready; with its own node away it cannot be mended yet.
+        with suppress(StageError):
+            await self._control.start_api()
+        await self._spot.bring_back()
+        await self._containers.mend_all(node_names)
+        await self._control.slices_late(0)
+
+    async def _objects(self) -> None:
+        for each in stand_ins.stale_in(await self._api.slices()):
+            await self._api.delete_slice(each["metadata"]["name"])
+        await self._api.delete_deployment(stand_ins.UNREADY)
+
+    async def _settings(self, pods: int) -> list[str]:
+        changed = await self._deployments.put_back()
+        await self._deployments.replicas(BROWSERS, pods)
+        old = await self._proxies.uids()
+        if PROXY in changed:
+            await self._until_successor(old)
+            await self._proxies.kill(old)
+        await self._proxies.put_back()
+        return changed
+
+    async def _until_successor(self, old: frozenset[str]) -> None:
+        async def ready() -> bool:
+            pods = await self._api.pods(PROXY_PODS)
+            return any(readings.is_ready(raw) and raw["metadata"]["uid"] not in old for raw in pods)
+
+        await until(ready, "a proxy with the farm's own settings is ready", WHOLE_S)
+
+    async def _until_whole(self, pods: int) -> None:
+        async def whole() -> bool:
+            found = await self._api.pods()
+            standing = len(found) == pods and all(map(_stands, found))
+            return standing and all_free(await self._admin.pool(), pods)
+
+        try:
+            await until(whole, "", STRAGGLER_S)
+            return
+        except NotStaged:
+            await self._replace([raw for raw in await self._api.pods() if not _stands(raw)])
+        await until(whole, f"{pods} pods are ready, and free for the proxy", WHOLE_S)
+
+    async def _replace(self, stragglers: list[Json]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for raw in stragglers:
+                group.create_task(
+                    self._api.delete_pod(raw["metadata"]["name"], raw["metadata"]["uid"], grace_s=0)
+                )
+
+
+def _stands(raw: Json) -> bool:
+    return readings.is_ready(raw) and not readings.going(raw)

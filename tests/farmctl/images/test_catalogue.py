@@ -1,0 +1,65 @@
+import pytest
+
+from farmctl.errors import StageError
+from farmctl.images import catalogue, farm, node
+from farmctl.images.gobuild import kept_at
+
+
+def test_the_checkouts_own_catalogue_is_whole():
+    found = catalogue.read()
+    assert set(found.images) == {"base", "browser", "proxy", "node"}
+    assert farm.REPOSITORY.format(image="browser") == found.images["browser"].name
+    assert farm.REPOSITORY.format(image="proxy") == found.images["proxy"].name
+    for image in (*found.images.values(), *found.preloaded.values()):
+        assert (
+            image.built == "debootstrap"
+            or (catalogue.ROOT / "images" / image.built / "Containerfile").exists()
+        )
+    for program in set(found.preloaded) - {"pause"}:
+        assert found.providing(program)  # each program of the control plane has something that builds it
+    for program in (*node.ON_NODE, *node.KUBE_ON_NODE):
+        assert found.providing(program)
+
+
+def test_versions_agree():
+    found = catalogue.read()
+    assert found.providing("kubelet").version == found.versions["kubernetes"]
+    assert found.providing("kind").version == found.versions["kind"]
+    assert (
+        found.preloads()["kube-apiserver"] == f"registry.k8s.io/kube-apiserver:{found.versions['kubernetes']}"
+    )
+    # Staging modules of Kubernetes 1.x.y are published as 0.x.y.
+    assert found.providing("kubelet").staging == "v0." + found.versions["kubernetes"].partition(".")[2]
+
+
+def test_pulled_node_image_is_pinned_and_of_the_same_minor():
+    found = catalogue.read()
+    name, _, digest = found.images["node"].pulled.partition("@sha256:")
+    assert len(digest) == 64
+    assert name.rpartition(":")[2].split(".")[:2] == found.versions["kubernetes"].split(".")[:2]
+
+
+def test_kept_programs_stand_apart_by_version(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    entry = catalogue.read().providing("kubectl")
+    assert kept_at(entry, "kubectl") == (
+        tmp_path / "farmctl" / "bin" / f"k8s.io_kubernetes@{entry.version}" / "kubectl"
+    )
+
+
+def test_unknown_program_and_missing_checkout(tmp_path):
+    with pytest.raises(KeyError):
+        catalogue.read().providing("helm")
+    with pytest.raises(StageError) as caught:
+        catalogue.read(tmp_path / "catalogue.toml")
+    assert "clone" in caught.value.hint
+
+
+def test_node_tag_follows_recipes_and_versions(monkeypatch, tmp_path):
+    found = catalogue.read()
+    tag = node.tag(found)
+    assert tag.startswith(f"docker.io/kindest/node:{found.versions['kubernetes']}-farm-")
+    assert node.tag(found) == tag
+    changed = tmp_path / "catalogue.toml"
+    changed.write_text(catalogue.PATH.read_text().replace('version = "v3.6.5"', 'version = "v3.6.6"'))
+    assert node.tag(catalogue.read(changed)) != tag
