@@ -1,4 +1,4 @@
-"""The web that scenarios browse: pages on loopback whose length the harness decides.
+"""The web that scenarios browse: pages on this machine whose length the harness decides.
 
 A job's page is loaded only when its work has answered, so a caller's "load" event is the job's end. The
 server counts how often each job's work began: the witness that nothing was replayed behind a caller's back.
@@ -75,7 +75,7 @@ class Pages:
 
 @asynccontextmanager
 async def serve(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Pages]:
-    """Serve pages for the length of the block, on a free port of loopback."""
+    """Serve pages for the length of the block, on a free port of ``host``."""
     pages = Pages()
     app = web.Application()
     app.router.add_get("/jobs/{id}", pages.page)

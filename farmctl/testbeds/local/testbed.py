@@ -14,6 +14,7 @@ from farmctl.testbeds.local.state import PROXY_LOG, StateFolder
 
 class LocalTestbed:
     kind = "local"
+    pages_host = "127.0.0.1"
 
     def __init__(self, folder: StateFolder, state: dict[str, Any]) -> None:
         settings = state["settings"]

@@ -14,6 +14,7 @@ class FakeTestbed:
 
     kind = "fake"
     namespace = "farm"
+    pages_host = "127.0.0.1"
 
     def __init__(self, door, admin):
         self.door = door
