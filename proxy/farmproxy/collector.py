@@ -7,7 +7,7 @@ The rule: it stays on, because the watch and the admin port may leave a cycle, b
 import gc
 
 # 50,000 more containers than before a look at the young, 20 of those for the middle-aged, 20 of these for all. At 1,160
-# leases a second of 7 s each this took 1 % of a core; a fifth of it took twice that, and Python's own 700 stalled.
+# leases a second of 7 s each this took 1 % of a core; a fifth of it took twice that.
 _THRESHOLDS = (50_000, 20, 20)
 
 
