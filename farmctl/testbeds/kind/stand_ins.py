@@ -9,7 +9,10 @@ from farmctl.testbeds.kind.manifests import OURS
 from farmctl.testbeds.kind.objects import BROWSERS, SERVICE_LABEL, Json
 from farmctl.testbeds.kind.readings import PORT
 
-MANAGED_BY, BY_HAND = "endpointslice.kubernetes.io/managed-by", "farmctl.dev/by-hand"
+MANAGED_BY, BY_HAND = (
+    "endpointslice.kubernetes.io/managed-by",
+    "by-hand.farmctl.dev",
+)  # a label value holds no slash
 FAULT, UNREADY = "farmctl.dev/fault", "browsers-unready"
 NEVER = "/never-ready"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
