@@ -18,6 +18,7 @@ from farmctl.testbeds.kind.programs import run
 
 CLUSTERS = ROOT / "clusters"
 KEY_SECRET = "agent-key"
+HARNESS = "harness.yaml"
 # Every kind that an overlay holds, as kubectl names them: what is pruned and removed is looked for among these.
 KINDS = (
     "deployments.apps",
@@ -35,7 +36,10 @@ OURS = {"app.kubernetes.io/part-of": "farm", "app.kubernetes.io/managed-by": "fa
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """``images``: browser and proxy -> full name. ``key`` "" leaves the Secret out (and its name without a hash)."""
+    """``images``: browser and proxy -> full name. ``key`` "" leaves the Secret out (and its name without a hash).
+
+    ``harness`` is the one private address that pods may reach: that of the machine whose scenarios serve them pages.
+    """
 
     overlay: Literal["kind", "existing"]
     images: Mapping[str, str]
@@ -47,6 +51,7 @@ class Rendering:
     door_host: str = ""
     proxy_env: Mapping[str, str] = field(default_factory=dict)
     agent_env: Mapping[str, str] = field(default_factory=dict)
+    harness: str = ""
 
 
 def kustomization(wanted: Rendering, folder: Path) -> dict[str, Any]:
@@ -56,7 +61,7 @@ def kustomization(wanted: Rendering, folder: Path) -> dict[str, Any]:
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": wanted.namespace,
-        "resources": [f"{clusters}/overlays/{wanted.overlay}"],
+        "resources": [f"{clusters}/overlays/{wanted.overlay}", *([HARNESS] if wanted.harness else [])],
         "components": [f"{clusters}/components/one-node"] if wanted.one_node else [],
         "images": [
             {"name": f"farm-{image}", "newName": name.rpartition(":")[0], "newTag": name.rpartition(":")[2]}
@@ -98,10 +103,29 @@ def _settings(wanted: Rendering) -> list[dict[str, Any]]:
         }
         for deployment, container, env in (
             ("proxy", "proxy", wanted.proxy_env),
-            ("browsers", "browser", wanted.agent_env),
+            ("browsers", "browser", {**_targets(wanted), **wanted.agent_env}),
         )
         if env
     ]
+
+
+def _targets(wanted: Rendering) -> dict[str, str]:
+    """What /render may reach besides public pages."""
+    return {"FARMAGENT_PRIVATE_TARGETS": f"{wanted.harness}/32"} if wanted.harness else {}
+
+
+def harness_policy(address: str) -> dict[str, Any]:
+    """Lets browser pods reach the harness where a NetworkPolicy is enforced; policies add up."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "browsers-harness", "labels": OURS},
+        "spec": {
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "browser"}},
+            "policyTypes": ["Egress"],
+            "egress": [{"to": [{"ipBlock": {"cidr": f"{address}/32"}}]}],
+        },
+    }
 
 
 def _namespace(wanted: Rendering) -> list[dict[str, Any]]:
@@ -119,6 +143,8 @@ def render(kubectl: Path, wanted: Rendering) -> str:
         folder = Path(name).resolve()
         if wanted.key:
             (folder / "key").write_text(wanted.key)
+        if wanted.harness:
+            (folder / HARNESS).write_text(yaml.safe_dump(harness_policy(wanted.harness)))
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization(wanted, folder)))
         return run([str(kubectl), "kustomize", str(folder)], hint="a checkout with clusters/ in it is needed")
 
