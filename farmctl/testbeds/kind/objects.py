@@ -33,6 +33,10 @@ class Api:
         self._kubeconfig, self._context = kubeconfig, context
         self._made: tuple[Any, Any, Any, Any] | None = None
 
+    def reconnect(self) -> None:
+        """Read the kubeconfig again: a restarted control plane may be published at another port."""
+        self._made = None
+
     async def pods(self, selector: str = BROWSER_PODS) -> list[Json]:
         core, *_ = await self._groups()
         return await self._items(core.list_namespaced_pod, self.namespace, label_selector=selector)

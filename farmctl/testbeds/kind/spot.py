@@ -48,6 +48,7 @@ class Spot:
             installed = self._folder.read()
             addresses = installed.addresses if installed is not None else {}
             await asyncio.to_thread(cluster.repair, self._cluster, there, addresses, lambda _: None)
+            self._api.reconnect()
         for raw in await self._api.nodes():
             if _tainted(raw):
                 await self._taint(raw["metadata"]["name"], wanted=False)
