@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from farmctl.images.gobuild import Say
     from farmctl.images.listing import Row
     from farmctl.images.sources import Source as Asked
+    from farmctl.testbeds.kind.nodes import Node
 
 
 class Action(StrEnum):
@@ -56,7 +57,7 @@ def images(
             _prune(engine, say)
 
 
-def _nodes(engine: "Engine") -> list[str]:
+def _nodes(engine: "Engine") -> "list[Node]":
     """The nodes of the farm's own cluster, those that run."""
     from farmctl.testbeds.kind import nodes
     from farmctl.testbeds.kind.state import KindFolder
@@ -64,13 +65,13 @@ def _nodes(engine: "Engine") -> list[str]:
     there = KindFolder().read()
     if there is None or there.shape is None:
         return []
-    return [each.name for each in nodes.listed(engine, there.shape.name) if each.running]
+    return [each for each in nodes.listed(engine, there.shape.name) if each.running]
 
 
 def _list(engine: "Engine", output: Output) -> None:
     from farmctl.images import catalogue, listing
 
-    rows = listing.rows(engine, catalogue.read(), _nodes(engine))
+    rows = listing.rows(engine, catalogue.read(), [node.name for node in _nodes(engine)])
     if output is Output.json:
         import json
 
@@ -116,14 +117,14 @@ def _build(engine: "Engine", asked: "Asked", say: "Say") -> None:
 def _load(engine: "Engine", say: "Say") -> None:
     from farmctl.errors import StageError
     from farmctl.images import farm, loading
+    from farmctl.testbeds.kind import starting
 
-    nodes = _nodes(engine)
-    if not nodes:
+    there = _nodes(engine)
+    if not there:
         raise StageError("no cluster of farmctl's runs here", hint="farmctl up --testbed kind")
-    for image in farm.PARTS:
-        tag = farm.ensure(engine, image, say, pull_base=False)
-        for moved in loading.ensure(engine, nodes, [tag], say):
-            print(f"{moved.node}  {moved.image}  {moved.bytes / loading.MIB:.1f} MiB")
+    tags = {image: farm.ensure(engine, image, say, pull_base=False) for image in farm.PARTS}
+    for moved in loading.ensure(engine, starting.placed(there, tags), say):
+        print(f"{moved.node}  {moved.image}  {moved.bytes / loading.MIB:.1f} MiB")
 
 
 def _prune(engine: "Engine", say: "Say") -> None:
@@ -137,8 +138,10 @@ def _prune(engine: "Engine", say: "Say") -> None:
         engine.run("rmi", "-f", tag)
         print(tag)
     for node in _nodes(engine):
-        for tag in listing.stale_on(engine, node, in_use):
-            say(f"removing {tag} from {node}")
-            engine.run("exec", node, "crictl", "rmi", tag, check=False)  # a pod that still ends keeps its own
-            print(f"{node}  {tag}")
+        for tag in listing.stale_on(engine, node.name, in_use):
+            say(f"removing {tag} from {node.name}")
+            engine.run(
+                "exec", node.name, "crictl", "rmi", tag, check=False
+            )  # a pod that still ends keeps its own
+            print(f"{node.name}  {tag}")
     engine.run("image", "prune", "-f")  # layers that no tag names any more

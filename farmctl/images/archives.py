@@ -8,6 +8,7 @@ small layer. And an image index whose other platforms are not here (docker's con
 import hashlib
 import io
 import json
+import re
 import tarfile
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -69,13 +70,30 @@ def _blob(archive: tarfile.TarFile, member: str, media_type: str) -> Blob:
     file = archive.extractfile(info)  # follows the links that older engines save repeated layers as
     if file is None:
         raise KeyError(f"{member} is no file")
-    sha, size, start = hashlib.sha256(), 0, b""
-    while chunk := file.read(CHUNK_BYTES):
-        start = start or chunk[:2]
-        sha.update(chunk)
-        size += len(chunk)
+    start = file.read(2)
+    file.seek(0)
     packed = COMPRESSIONS.get(start, "") if media_type == LAYER else ""
-    return Blob(member, f"sha256:{sha.hexdigest()}", size, media_type + packed)
+    size = _size(file)
+    return Blob(member, f"sha256:{_named(member) or _hash(file)}", size, media_type + packed)
+
+
+def _size(file: IO[bytes]) -> int:
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    return size
+
+
+def _named(member: str) -> str:
+    """The digest that the engine has put into the file's name, or "". The importer checks it in any case."""
+    found = re.search(r"(?:^|/)([0-9a-f]{64})(?:\.tar|\.json)?$", member)
+    return found[1] if found else ""
+
+
+def _hash(file: IO[bytes]) -> str:
+    sha = hashlib.sha256()
+    while chunk := file.read(CHUNK_BYTES):
+        sha.update(chunk)
+    return sha.hexdigest()
 
 
 def write(saved: Saved, out: IO[bytes], *, without: Collection[str] = ()) -> int:

@@ -6,7 +6,7 @@ What a node has is not sent again: not the image, and not those of its layers th
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +28,13 @@ class Moved:
     bytes: int
 
 
-def ensure(engine: Engine, nodes: Sequence[str], images: Iterable[str], say: Say) -> list[Moved]:
-    """Make every image whole on every node; what was moved. Raises StageError naming image, node and cause."""
+def ensure(engine: Engine, wanted: Mapping[str, Sequence[str]], say: Say) -> list[Moved]:
+    """Make every image whole on every node it is wanted on (``wanted``: image -> nodes); what was moved.
+
+    Raises StageError naming image, node and cause.
+    """
     moved: list[Moved] = []
-    for image in images:
+    for image, nodes in wanted.items():
         lacking = [node for node in nodes if not has(engine, node, image)]
         if lacking:
             say(f"loading {image} into {', '.join(lacking)}")

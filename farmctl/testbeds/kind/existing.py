@@ -142,5 +142,6 @@ def ensure_images(wanted: WantedInstall, catalogue: Catalogue, say: Say) -> dict
             f"the cluster {wanted.context} has to pull the farm's images from somewhere",
             hint=f"push {pushed} to a registry it can reach, then farmctl up --context … --image-prefix REGISTRY/PATH",
         )
-    loading.ensure(engine, [each.name for each in found], images.values(), say)
+    # Whose pods go where is this cluster's business.
+    loading.ensure(engine, {image: [each.name for each in found] for image in images.values()}, say)
     return images

@@ -4,6 +4,7 @@ In order, each step only where it is needed: what is missing on the machine, the
 nodes, the manifests, the pods, the door.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,17 @@ from farmctl.images import engines, farm, loading, sources
 from farmctl.images.catalogue import Catalogue
 from farmctl.images.engines import Engine
 from farmctl.images.gobuild import Say
-from farmctl.testbeds.kind import applying, cluster, doors, nodes, preflight, programs, readying, shapes
+from farmctl.testbeds.kind import (
+    applying,
+    cluster,
+    doors,
+    gateways,
+    nodes,
+    preflight,
+    programs,
+    readying,
+    shapes,
+)
 from farmctl.testbeds.kind.cluster import Cluster
 from farmctl.testbeds.kind.kubectl import Kubectl
 from farmctl.testbeds.kind.manifests import Rendering, render
@@ -122,8 +133,10 @@ def install(
     folder, kubectl, shape = running.folder, running.kubectl, running.shape
     there = folder.write(msgspec.structs.replace(there, images=images))
     try:
-        loading.ensure(running.engine, [each.name for each in running.nodes()], images.values(), say)
-        manifests = render(kubectl.program, rendering(there, folder))
+        loading.ensure(running.engine, placed(running.nodes(), images), say)
+        manifests = render(
+            kubectl.program, rendering(there, folder, gateways.host_address(running.engine))
+        )
         say("applying the manifests")
         applying.apply(kubectl, manifests, force=True)
         applying.prune(kubectl, there.namespace, manifests)
@@ -138,8 +151,15 @@ def install(
     return folder.write(msgspec.structs.replace(there, phase="up"))
 
 
-def rendering(there: Installed, folder: KindFolder) -> Rendering:
-    """The manifests that belong to this record."""
+def placed(there: Sequence[nodes.Node], images: Mapping[str, str]) -> dict[str, list[str]]:
+    """Image -> the nodes that its pods may be put on: each gigabyte that no pod can use would cost half a minute."""
+    workers = [each.name for each in there if each.role == "worker"]
+    stable = [each.name for each in there if each.role != "worker"]
+    return {images["browser"]: workers or stable, images["proxy"]: stable}
+
+
+def rendering(there: Installed, folder: KindFolder, harness: str = "") -> Rendering:
+    """The manifests that belong to this record. ``harness``: this machine's address, where scenarios serve pages."""
     shape = there.shape
     return Rendering(
         overlay="existing" if shape is None else "kind",
@@ -149,4 +169,5 @@ def rendering(there: Installed, folder: KindFolder) -> Rendering:
         key=folder.ensure_key().read_text(),
         one_node=shape is not None and shape.workers == 0,
         own_namespace=there.own_namespace,
+        harness=harness,
     )
