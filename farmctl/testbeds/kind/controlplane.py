@@ -5,18 +5,19 @@ connections are reset: that is what its end looks like from outside, and it is u
 away takes 30 s to stop and 40 s to come back.)
 """
 
-import asyncio
 from typing import Protocol
 
 from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged
 from farmctl.testbeds.kind.containers import MARK
+from farmctl.testbeds.kind.limits import until
 from farmctl.testbeds.kind.objects import Api
 
 API_PORT = 6443
 BACK_S = 120.0
-LEADER = "kube-controller-manager"
-MANIFEST = f"/etc/kubernetes/manifests/{LEADER}.yaml"
+LEADERS = ("kube-controller-manager", "kube-scheduler")
+RENEWED_S = 6.0  # a leader renews its lease each 2 s
+MANIFEST = f"/etc/kubernetes/manifests/{LEADERS[0]}.yaml"
 FLAG = "--endpointslice-updates-batch-period"
 RULE = f"INPUT -p tcp --dport {API_PORT} -m comment --comment {MARK} -j REJECT --reject-with tcp-reset"
 CUT = f"""
@@ -60,16 +61,9 @@ class ControlPlane:
             raise NotStaged("the API server still answers")
 
     async def start_api(self) -> None:
-        """Returns when it answers. Raises StageError."""
+        """Returns when it answers. Raises NotStaged."""
         await self._shell.run(self._node, MEND)
-        try:
-            async with asyncio.timeout(BACK_S):
-                while not await self._api.ready():
-                    await asyncio.sleep(0.2)
-        except TimeoutError:
-            raise StageError(
-                f"the API server does not answer after {BACK_S:g} s", hint="farmctl up"
-            ) from None
+        await until(self._api.ready, "the API server answers", BACK_S)
 
     async def stop_controllers(self) -> None:
         """All of them: no endpoint is rewritten, no pod replaced. The kubelet restarts them after two minutes."""
@@ -94,19 +88,25 @@ class ControlPlane:
     async def _new_leader(self, delay_s: float) -> None:
         """The kubelet starts the changed one; it leads as soon as the old one's lease is gone."""
         wanted = f"{FLAG}={delay_s:g}s" if delay_s else ""
-        try:
-            async with asyncio.timeout(BACK_S):
-                while not running_with(await self._shell.run(self._node, COMMAND_LINE), wanted):
-                    await asyncio.sleep(0.3)
-                await self._api.delete_lease(LEADER)
-                while (await self._shell.run(self._node, LEADS)).strip() != "ok":
-                    await asyncio.sleep(0.3)
-        except TimeoutError:
-            raise NotStaged("the controllers did not come back with the new setting") from None
+
+        async def runs() -> bool:
+            return running_with(await self._shell.run(self._node, COMMAND_LINE), wanted)
+
+        await until(runs, "the controllers run with the new setting", BACK_S)
+        await self._api.delete_lease(LEADERS[0])
+        await self.until_led()
+
+    async def until_led(self) -> None:
+        """After an outage the controllers start again one by one. Raises NotStaged."""
+
+        async def led() -> bool:
+            ages = [await self._api.lease_age_s(name) for name in LEADERS]
+            return max(ages) < RENEWED_S
+
+        await until(led, "controllers and scheduler lead again", BACK_S)
 
 
 COMMAND_LINE = "tr '\\0' ' ' < /proc/$(pgrep -x kube-controller | head -1)/cmdline 2>/dev/null || true"
-LEADS = "curl -sk --max-time 2 https://127.0.0.1:10257/healthz || true"
 
 
 def running_with(command_line: str, wanted: str) -> bool:
@@ -116,9 +116,9 @@ def running_with(command_line: str, wanted: str) -> bool:
 def late_script(delay_s: float) -> str:
     """Rewrite the manifest, written beside its folder: the kubelet must never see half a file."""
     flag = f"{FLAG}={delay_s:g}s"
-    add = f"sed -i '/^    - {LEADER}$/a\\    - {flag}' \"$new\"\n" if delay_s else ""
+    add = f"sed -i '/^    - {LEADERS[0]}$/a\\    - {flag}' \"$new\"\n" if delay_s else ""
     return f"""
-new=/etc/kubernetes/farmctl-{LEADER}.yaml
+new=/etc/kubernetes/farmctl-{LEADERS[0]}.yaml
 grep -v -e '{FLAG}=' {MANIFEST} > "$new"
 {add}if cmp -s "$new" {MANIFEST}; then rm "$new"; echo same; exit 0; fi
 mv "$new" {MANIFEST}

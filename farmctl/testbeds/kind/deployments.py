@@ -93,12 +93,15 @@ class Deployments:
         await until(scaled, f"{pods} pods are there, or the rest was told to go", SCALED_S)
 
     async def until_rolled_out(self) -> None:
-        """Each pod is of the newest revision, or in use by a session. Raises NotStaged with what is in the way."""
+        """Each pod is of the newest revision, or in use by a session, and the proxy knows them.
+
+        Raises NotStaged with what is in the way.
+        """
         seen: list[Picture] = []
 
         async def rolled_out() -> bool:
             seen[:] = [await self.picture()]
-            return seen[0].served
+            return seen[0].served and knows(await self._admin.pool(), await self._api.pods())
 
         try:
             await until(rolled_out, "every pod has the new settings", ROLLED_OUT_S)
@@ -129,6 +132,12 @@ class Deployments:
 
     async def _patch(self, name: str, patch: list[Json]) -> None:
         await self._api.patch_deployment(name, patch, JSON_PATCH)
+
+
+def knows(pool: Json | None, pods: list[Json]) -> bool:
+    """Whether the proxy's pool is these pods and no other, none of them unready."""
+    told = {pod["uid"]: pod["state"] for pod in (pool or {"pods": []})["pods"]}
+    return told.keys() == {raw["metadata"]["uid"] for raw in pods} and "unready" not in told.values()
 
 
 def _named(item: Json, kind: str) -> Json:

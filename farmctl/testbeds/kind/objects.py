@@ -6,8 +6,10 @@ it must tell that from a refusal), one that refuses is a StageError with its own
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from farmctl.errors import StageError
@@ -100,6 +102,16 @@ class Api:
     async def patch_node(self, name: str, body: Json) -> None:
         core, *_ = await self._groups()
         await self._ask(core.patch_node, name, body, _content_type=MERGE)
+
+    async def lease_age_s(self, name: str, namespace: str = "kube-system") -> float:
+        """Seconds since its holder renewed it; endless when there is none."""
+        *_, coordination = await self._groups()
+        try:
+            lease = await self._ask(coordination.read_namespaced_lease, name, namespace)
+        except _Missing:
+            return math.inf
+        renewed = datetime.fromisoformat(lease["spec"].get("renewTime") or "1970-01-01T00:00:00Z")
+        return (datetime.now(UTC) - renewed).total_seconds()
 
     async def delete_lease(self, name: str, namespace: str = "kube-system") -> None:
         """Let the next one lead at once: a leader that ended without giving up its lease blocks it for 15 s."""
