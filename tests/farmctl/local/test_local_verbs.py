@@ -155,14 +155,6 @@ def test_no_chromium_is_exit_3_with_the_remedy(tmp_path, monkeypatch, run):
     assert not (tmp_path / "none").exists()
 
 
-def test_kind_is_not_there_yet(tmp_path, monkeypatch, run):
-    monkeypatch.setenv("FARMCTL_STATE", str(tmp_path / "none"))
-    code, _, err = run("up", "--testbed", "kind")
-    assert code == 3
-    assert "testbed: kind (asked for)" in err
-    assert "not there yet" in err
-
-
 def test_ctrl_c_half_way_leaves_nothing(settings, until):
     """The real command with the real agent, but a Chrome that never answers."""
     env = {

@@ -159,7 +159,7 @@ class Bench:
 
     def restarts(self):
         values = {
-            reason.value: counter._value.get() for reason, counter in self.metrics.watch_restarts.items()
+            reason.value: counter.value for reason, counter in self.metrics.watch_restarts.items()
         }
         return {reason: int(value) for reason, value in values.items() if value}
 
