@@ -172,7 +172,7 @@ def last_words(kubectl: Kubectl, namespace: str) -> Sequence[str]:
     """What a container that keeps failing said last: one of them, they say the same."""
     try:
         for pod in kubectl.get("pods", "-n", namespace):
-            for each in pod["status"].get("containerStatuses", ()):
+            for each in pod.get("status", {}).get("containerStatuses", ()):
                 if each["restartCount"] and not each["ready"] and "terminated" in each.get("lastState", {}):
                     name = pod["metadata"]["name"]
                     said = kubectl(

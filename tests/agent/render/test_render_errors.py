@@ -176,6 +176,15 @@ async def test_a_selector_that_is_none(rendering, pages):
     assert "p[[" in detail
 
 
+async def target_of(browser, path):
+    """A page's URL reaches the target list a moment after its first request reaches the server."""
+    async with asyncio.timeout(20):
+        while True:
+            for one in (await browser.send("Target.getTargets"))["targetInfos"]:
+                if path in one["url"]:
+                    return one["targetId"]
+
+
 async def test_a_crash_fails_the_job_only(chrome, rendering, pages):
     """Whatever the job waits for just then: here the load event and a script."""
     for options in ({}, {"wait_until": "commit", "script": "new Promise(() => {})"}):
@@ -183,9 +192,7 @@ async def test_a_crash_fails_the_job_only(chrome, rendering, pages):
         async with cdp.connect(chrome) as killer, asyncio.TaskGroup() as group:
             job = group.create_task(rendering(raw(pages, "<img src=/hang>"), **options))
             await asyncio.wait_for(pages.arrived.wait(), 20)
-            found = await killer.send("Target.getTargets")
-            target = next(one for one in found["targetInfos"] if "/raw" in one["url"])
-            session = await killer.attach(target["targetId"])
+            session = await killer.attach(await target_of(killer, "/raw"))
             await killer.post("Page.crash", session_id=session)
             status, reason, _ = failed(await job)
         assert (status, reason) == (422, "page-crashed")
