@@ -162,7 +162,14 @@ def test_waiting_in_vain_tells_the_cause(monkeypatch):
     broken = pod(
         "a",
         ready=False,
-        containerStatuses=[{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "x"}}}],
+        containerStatuses=[
+            {
+                "name": "browser",
+                "ready": False,
+                "restartCount": 0,
+                "state": {"waiting": {"reason": "ImagePullBackOff", "message": "x"}},
+            }
+        ],
     )
     said = []
     with pytest.raises(StageError, match="ImagePullBackOff") as caught:
