@@ -8,8 +8,6 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from farmwire.reasons import Refusal
-
 from farmctl.errors import StageError
 from farmctl.testbeds.kind.kubectl import Kubectl
 
@@ -39,12 +37,7 @@ class HostReach:
         return answer
 
     def lease(self) -> str:
-        try:
-            lease = json.loads(_ask(f"http://{self.door}{PROBE}", method="POST"))
-        except Refused as refused:
-            return refused.reason
-        _ask(f"http://{self.door}/leases/{lease['id']}", method="DELETE")
-        return "leased"
+        return lease_once(f"http://{self.door}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +48,27 @@ class ClusterReach:
     namespace: str
 
     def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(
-            self.kubectl("get", "--raw", self._path("proxy-admin:admin", "/status"))
-        )
+        path = self._path("proxy-admin:admin") + "/status"
+        answer: dict[str, Any] = json.loads(self.kubectl("get", "--raw", path))
         return answer
 
     def lease(self) -> str:
-        try:
-            answer = self.kubectl("create", "--raw", self._path("proxy:door", PROBE), "-f", "-", stdin="{}")
-        except StageError as error:
-            if Refusal.NO_FREE_POD in str(error):
-                return Refusal.NO_FREE_POD
-            raise
-        lease = json.loads(answer)
-        self.kubectl("delete", "--raw", self._path("proxy:door", f"/leases/{lease['id']}"))
-        return "leased"
+        # kubectl itself can only send a body without its length, which the door refuses.
+        with self.kubectl.proxied() as api:
+            return lease_once(api + self._path("proxy:door"))
 
-    def _path(self, service: str, path: str) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/services/{service}/proxy{path}"
+    def _path(self, service: str) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/services/{service}/proxy"
+
+
+def lease_once(door: str) -> str:
+    """Take a lease at the door's URL and give it back: "leased", or the reason of the refusal. Raises StageError."""
+    try:
+        lease = json.loads(_ask(f"{door}{PROBE}", method="POST"))
+    except Refused as refused:
+        return refused.reason
+    _ask(f"{door}/leases/{lease['id']}", method="DELETE")
+    return "leased"
 
 
 class Refused(StageError):

@@ -4,6 +4,7 @@ be given.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -41,22 +42,20 @@ def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
     catalogue = catalogues.read()
     kubectl = opened(wanted.context, wanted.kubeconfig, catalogue, say)
     refuse_missing_rights(kubectl, wanted.namespace)
-    namespaces = kubectl.get("namespace", wanted.namespace)
-    own = not namespaces or ours(namespaces[0])
-    images = ensure_images(wanted, catalogue, say)
     there = msgspec.structs.replace(
         there or Installed(phase="installing"),
         namespace=wanted.namespace,
         context=wanted.context,
         kubeconfig=wanted.kubeconfig,
-        images=images,
-        own_namespace=own,
+        images=image_names(wanted),
+        own_namespace=owns_namespace(kubectl, wanted.namespace),
     )
     if wanted.pods is not None:
         there = msgspec.structs.replace(there, pods=wanted.pods)
     folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     manifests = render(kubectl.program, starting.rendering(there, folder))
     applying.refuse_foreign(kubectl, manifests)
+    ensure_images(wanted, there.images, catalogue, say)
     folder.write(there)
     say("applying the manifests")
     applying.apply(kubectl, manifests, force=False)
@@ -87,16 +86,22 @@ def refuse_other(there: Installed | None, wanted: WantedInstall) -> None:
 
 def refuse_missing_rights(kubectl: Kubectl, namespace: str) -> None:
     """Raises StageError naming every right that is missing, as `kubectl auth can-i` would, in one request."""
-    answers = objects(kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(reviews(namespace))))
-    missing = sorted(
-        f"{asked['verb']} {asked['resource']}"
-        for asked in (
-            answer["spec"]["resourceAttributes"] for answer in answers if not answer["status"].get("allowed")
+    asking = json.dumps(reviews(namespace))
+    answers = objects(
+        kubectl(
+            "create", "--validate=false", "-f", "-", "-o", "json", stdin=asking,
+            hint=f"is that cluster up? kubectl --context {kubectl.context} cluster-info",
         )
-    )
+    )  # fmt: skip
+    missing: dict[str, list[str]] = {}
+    for answer in answers:
+        asked = answer["spec"]["resourceAttributes"]
+        if not answer["status"].get("allowed"):
+            missing.setdefault(asked["resource"], []).append(asked["verb"])
     if missing:
+        lines = "".join(f"\n  {', '.join(verbs)} {resource}" for resource, verbs in sorted(missing.items()))
         raise StageError(
-            f"missing rights in namespace {namespace}: {', '.join(missing)}",
+            f"missing rights in namespace {namespace}:{lines}",
             hint=f"kubectl auth can-i --list -n {namespace}; ask the cluster's owner, or use another context",
         )
 
@@ -126,22 +131,38 @@ def attributes(kind: str, verb: str, namespace: str) -> dict[str, str]:
     return {**made, "subresource": subresource} if subresource else made
 
 
-def ensure_images(wanted: WantedInstall, catalogue: Catalogue, say: Say) -> dict[str, str]:
-    """The farm's images by name, as this cluster can have them. Raises StageError."""
-    engine = engines.find()
-    source = sources.choose(engine, catalogue, "auto")
-    images = {image: farm.ensure(engine, image, say, pull_base=source == "registry") for image in farm.PARTS}
+def owns_namespace(kubectl: Kubectl, namespace: str) -> bool:
+    """Whether the namespace is ours to make and to remove. One that we may not even look at is not."""
+    try:
+        found = kubectl.get("namespace", namespace)
+    except StageError:
+        return False
+    return not found or ours(found[0])
+
+
+def image_names(wanted: WantedInstall) -> dict[str, str]:
+    """The farm's images by name, as this cluster will ask for them."""
+    names = {image: farm.tag_of(image) for image in farm.PARTS}
+    if not wanted.image_prefix:
+        return names
+    prefix = wanted.image_prefix.rstrip("/")
+    return {image: f"{prefix}/{name.rpartition('/')[2]}" for image, name in names.items()}
+
+
+def ensure_images(wanted: WantedInstall, images: Mapping[str, str], catalogue: Catalogue, say: Say) -> None:
+    """Give a kind cluster the images; another has to pull them from where ``image_prefix`` says. Raises StageError."""
     if wanted.image_prefix:
-        prefix = wanted.image_prefix.rstrip("/")
-        return {image: f"{prefix}/{name.rpartition('/')[2]}" for image, name in images.items()}
-    name = wanted.context.removeprefix(KIND_PREFIX)
-    found = nodes.listed(engine, name) if wanted.context.startswith(KIND_PREFIX) else []
-    if not found:
-        pushed = " ".join(images.values())
+        return
+    if not wanted.context.startswith(KIND_PREFIX):
         raise StageError(
             f"the cluster {wanted.context} has to pull the farm's images from somewhere",
-            hint=f"push {pushed} to a registry it can reach, then farmctl up --context … --image-prefix REGISTRY/PATH",
+            hint=f"farmctl images build; push {' '.join(images.values())} to a registry that the cluster reaches; "
+            "then farmctl up --context … --image-prefix REGISTRY/PATH",
         )
+    engine = engines.find()
+    pull = sources.choose(engine, catalogue, "auto") == "registry"
+    for image in images:
+        farm.ensure(engine, image, say, pull_base=pull)
+    there = [each.name for each in nodes.listed(engine, wanted.context.removeprefix(KIND_PREFIX))]
     # Whose pods go where is this cluster's business.
-    loading.ensure(engine, {image: [each.name for each in found] for image in images.values()}, say)
-    return images
+    loading.ensure(engine, dict.fromkeys(images.values(), there), say)

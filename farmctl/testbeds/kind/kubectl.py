@@ -2,11 +2,15 @@
 
 import json
 import os
-from collections.abc import Mapping
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from farmctl.errors import StageError
 from farmctl.testbeds.kind.programs import run
 
 FIELD_MANAGER = "farmctl"
@@ -23,11 +27,36 @@ class Kubectl:
 
     def __call__(self, *words: str, stdin: str = "", timeout_s: float = 120, hint: str = "") -> str:
         """Run ``kubectl WORDS``; its stdout. Raises StageError."""
-        command = [str(self.program)]
-        command += [f"--kubeconfig={self.kubeconfig}"] if self.kubeconfig else []
-        command += [f"--context={self.context}"] if self.context else []
-        env = {**os.environ, **self.env}
-        return run([*command, *words], env=env, stdin=stdin, timeout_s=timeout_s, hint=hint)
+        return run(self.command(*words), env=self.environment(), stdin=stdin, timeout_s=timeout_s, hint=hint)
+
+    def command(self, *words: str) -> list[str]:
+        named = [f"--kubeconfig={self.kubeconfig}"] if self.kubeconfig else []
+        named += [f"--context={self.context}"] if self.context else []
+        return [str(self.program), *named, *words]
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **self.env}
+
+    @contextmanager
+    def proxied(self) -> Iterator[str]:
+        """`kubectl proxy` on a port of its own choice while the block runs; yields its URL. Raises StageError."""
+        with subprocess.Popen(
+            self.command("proxy", "--port=0"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self.environment(),
+            text=True,
+        ) as proxy:
+            try:
+                assert proxy.stdout is not None  # a pipe
+                said = proxy.stdout.readline()
+                found = re.search(r"127\.0\.0\.1:\d+", said)
+                if not found:
+                    raise StageError(f"`kubectl proxy` does not serve: {said.strip()}")
+                yield f"http://{found[0]}"
+            finally:
+                proxy.terminate()
 
     def get(self, *words: str) -> list[dict[str, Any]]:
         """The objects of ``kubectl get WORDS -o json``; what does not exist is left out."""
@@ -35,11 +64,11 @@ class Kubectl:
 
 
 def objects(answer: str) -> list[dict[str, Any]]:
-    """The objects in what ``-o json`` printed: a list, a single object, or nothing."""
-    if not answer.strip():
-        return []
-    found = json.loads(answer)
-    items: list[dict[str, Any]] = (
-        found["items"] if found.get("kind") == "List" or "items" in found else [found]
-    )
-    return items
+    """The objects in what ``-o json`` printed: a list, single objects one after the other, or nothing."""
+    found: list[dict[str, Any]] = []
+    decoder, rest = json.JSONDecoder(), answer.strip()
+    while rest:
+        one, end = decoder.raw_decode(rest)
+        found += one.get("items", [one])
+        rest = rest[end:].lstrip()
+    return found
