@@ -15,9 +15,10 @@ from farmctl.testbeds.kind.objects import Api
 
 API_PORT = 6443
 BACK_S = 120.0
-LEADERS = ("kube-controller-manager", "kube-scheduler")
-RENEWED_S = 6.0  # a leader renews its lease each 2 s
-MANIFEST = f"/etc/kubernetes/manifests/{LEADERS[0]}.yaml"
+CONTROLLERS = "kube-controller-manager"
+PORTS = (10257, 10259)  # where controllers and scheduler tell their health
+HEALTH = "\n".join(f"curl -sk --max-time 2 https://127.0.0.1:{port}/healthz || true; echo" for port in PORTS)
+MANIFEST = f"/etc/kubernetes/manifests/{CONTROLLERS}.yaml"
 FLAG = "--endpointslice-updates-batch-period"
 RULE = f"INPUT -p tcp --dport {API_PORT} -m comment --comment {MARK} -j REJECT --reject-with tcp-reset"
 CUT = f"""
@@ -82,28 +83,26 @@ class ControlPlane:
         """
         if await self._shell.run(self._node, late_script(delay_s)) != "changed\n":
             return False
-        await self._new_leader(delay_s)
+        await self._until_changed(delay_s)
         return True
 
-    async def _new_leader(self, delay_s: float) -> None:
-        """The kubelet starts the changed one; it leads as soon as the old one's lease is gone."""
+    async def _until_changed(self, delay_s: float) -> None:
+        """The kubelet starts the controllers again from the changed manifest."""
         wanted = f"{FLAG}={delay_s:g}s" if delay_s else ""
 
         async def runs() -> bool:
             return running_with(await self._shell.run(self._node, COMMAND_LINE), wanted)
 
         await until(runs, "the controllers run with the new setting", BACK_S)
-        await self._api.delete_lease(LEADERS[0])
-        await self.until_led()
+        await self.until_healthy()
 
-    async def until_led(self) -> None:
-        """After an outage the controllers start again one by one. Raises NotStaged."""
+    async def until_healthy(self) -> None:
+        """Controllers and scheduler run and say that they are well. Raises NotStaged."""
 
-        async def led() -> bool:
-            ages = [await self._api.lease_age_s(name) for name in LEADERS]
-            return max(ages) < RENEWED_S
+        async def healthy() -> bool:
+            return (await self._shell.run(self._node, HEALTH)).split() == ["ok"] * len(PORTS)
 
-        await until(led, "controllers and scheduler lead again", BACK_S)
+        await until(healthy, "controllers and scheduler are healthy", BACK_S)
 
 
 COMMAND_LINE = "tr '\\0' ' ' < /proc/$(pgrep -x kube-controller | head -1)/cmdline 2>/dev/null || true"
@@ -116,9 +115,9 @@ def running_with(command_line: str, wanted: str) -> bool:
 def late_script(delay_s: float) -> str:
     """Rewrite the manifest, written beside its folder: the kubelet must never see half a file."""
     flag = f"{FLAG}={delay_s:g}s"
-    add = f"sed -i '/^    - {LEADERS[0]}$/a\\    - {flag}' \"$new\"\n" if delay_s else ""
+    add = f"sed -i '/^    - {CONTROLLERS}$/a\\    - {flag}' \"$new\"\n" if delay_s else ""
     return f"""
-new=/etc/kubernetes/farmctl-{LEADERS[0]}.yaml
+new=/etc/kubernetes/farmctl-{CONTROLLERS}.yaml
 grep -v -e '{FLAG}=' {MANIFEST} > "$new"
 {add}if cmp -s "$new" {MANIFEST}; then rm "$new"; echo same; exit 0; fi
 mv "$new" {MANIFEST}

@@ -19,7 +19,7 @@ from farmctl.testbeds.kind.stand_ins import UNREADY
 JSON_PATCH = "application/json-patch+json"
 ENV_PATH = "/spec/template/spec/containers/0/env"
 PROBE_PATH = "/spec/template/spec/containers/0/readinessProbe"
-SCALED_S = 30.0
+SCALED_S = 60.0  # controllers that were cut off from the API server look again after 13 s at most
 ROLLED_OUT_S = 180.0
 PROXY_S = 90.0
 SERVES_IN_A_ROW = 4  # new connections that all met a proxy that is ready: the node's rules lead nowhere else

@@ -6,10 +6,8 @@ it must tell that from a refusal), one that refuses is a StageError with its own
 
 import asyncio
 import json
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 from farmctl.errors import StageError
@@ -33,7 +31,7 @@ class Api:
     def __init__(self, kubeconfig: str, context: str, namespace: str) -> None:
         self.namespace = namespace
         self._kubeconfig, self._context = kubeconfig, context
-        self._made: tuple[Any, Any, Any, Any] | None = None
+        self._made: tuple[Any, Any, Any] | None = None
 
     def reconnect(self) -> None:
         """Read the kubeconfig again: a restarted control plane may be published at another port."""
@@ -44,18 +42,18 @@ class Api:
         return await self._items(core.list_namespaced_pod, self.namespace, label_selector=selector)
 
     async def slices(self, service: str = BROWSERS) -> list[Json]:
-        *_, discovery, _ = await self._groups()
+        *_, discovery = await self._groups()
         wanted = f"{SERVICE_LABEL}={service}"
         return await self._items(
             discovery.list_namespaced_endpoint_slice, self.namespace, label_selector=wanted
         )
 
     async def create_slice(self, body: Json) -> None:
-        *_, discovery, _ = await self._groups()
+        *_, discovery = await self._groups()
         await self._ask(discovery.create_namespaced_endpoint_slice, self.namespace, body)
 
     async def delete_slice(self, name: str) -> None:
-        *_, discovery, _ = await self._groups()
+        *_, discovery = await self._groups()
         await self._gone(discovery.delete_namespaced_endpoint_slice, name, self.namespace)
 
     async def delete_pod(self, name: str, uid: str, *, grace_s: float | None = None) -> None:
@@ -103,35 +101,20 @@ class Api:
         core, *_ = await self._groups()
         await self._ask(core.patch_node, name, body, _content_type=MERGE)
 
-    async def lease_age_s(self, name: str, namespace: str = "kube-system") -> float:
-        """Seconds since its holder renewed it; endless when there is none."""
-        *_, coordination = await self._groups()
-        try:
-            lease = await self._ask(coordination.read_namespaced_lease, name, namespace)
-        except _Missing:
-            return math.inf
-        renewed = datetime.fromisoformat(lease["spec"].get("renewTime") or "1970-01-01T00:00:00Z")
-        return (datetime.now(UTC) - renewed).total_seconds()
-
-    async def delete_lease(self, name: str, namespace: str = "kube-system") -> None:
-        """Let the next one lead at once: a leader that ended without giving up its lease blocks it for 15 s."""
-        *_, coordination = await self._groups()
-        await self._gone(coordination.delete_namespaced_lease, name, namespace)
-
     async def ready(self) -> bool:
-        """Whether the API server answers."""
+        """Whether the API server serves us. One that has just started answers, and forbids everything at first."""
         try:
             await self.pods()
-        except ApiAway:
+        except StageError:
             return False
         return True
 
-    async def _groups(self) -> tuple[Any, Any, Any, Any]:
+    async def _groups(self) -> tuple[Any, Any, Any]:
         if self._made is None:
             self._made = await asyncio.to_thread(self._connect)
         return self._made
 
-    def _connect(self) -> tuple[Any, Any, Any, Any]:
+    def _connect(self) -> tuple[Any, Any, Any]:
         from kubernetes import client, config
 
         loader: Any = config  # partly typed
@@ -145,7 +128,6 @@ class Api:
             client.CoreV1Api(fresh),
             client.AppsV1Api(fresh),
             client.DiscoveryV1Api(fresh),
-            client.CoordinationV1Api(fresh),
         )
 
     async def _items(self, call: Callable[..., Any], *words: Any, **given: Any) -> list[Json]:
