@@ -30,6 +30,15 @@ class Proxies:
                 await self._containers.kill(readings.place(raw))
                 await self._api.delete_pod(raw["metadata"]["name"], raw["metadata"]["uid"], grace_s=0)
 
+    async def take_away(self) -> None:
+        """No proxy at all, and none to come. Raises NotStaged.
+
+        First none is wanted, then those there are die: else each death would bring another of the old settings.
+        """
+        await self._deployments.replicas(PROXY, 0)
+        await self.kill(await self.uids())
+        await until(self._none, "the proxy is gone", TOLD_S)
+
     async def tell(self) -> None:
         """SIGTERM, and no successor yet. Returns when the pod is told. Raises NotStaged."""
         await self._lead_to_unready(wanted=True)
@@ -42,11 +51,7 @@ class Proxies:
 
     async def succeed(self) -> None:
         """Wait until the old one has gone, then have a new one. Raises NotStaged."""
-
-        async def gone() -> bool:
-            return not await self._api.pods(PROXY_PODS)
-
-        await until(gone, "the draining proxy ends", DRAIN_S)
+        await until(self._none, "the draining proxy ends", DRAIN_S)
         await self.put_back()
 
     async def put_back(self) -> None:
@@ -54,6 +59,9 @@ class Proxies:
         await self._deployments.replicas(PROXY, 1)
         await self._lead_to_unready(wanted=False)
         await self._deployments.until_proxy_serves()
+
+    async def _none(self) -> bool:
+        return not await self._api.pods(PROXY_PODS)
 
     async def _lead_to_unready(self, *, wanted: bool) -> None:
         await self._api.patch_service(DOOR, {"spec": {"publishNotReadyAddresses": wanted}})

@@ -223,10 +223,9 @@ class KindTestbed:
     async def set_proxy_env(self, env: dict[str, str]) -> None:
         await self._keep()
         self._faults.tell(f"proxy's settings {', '.join(sorted(env))}")
-        old = await self._proxies.uids()
+        await self._proxies.take_away()
         await self._deployments.set_env(PROXY, env)
-        await self._proxies.kill(old)
-        await self._deployments.until_proxy_serves(not_of=old)
+        await self._proxies.put_back()
 
     async def set_agent_env(self, env: dict[str, str]) -> None:
         """Pods with these settings over the setup's own; until ``restore``. A pod in use goes when its lease ends."""

@@ -16,7 +16,7 @@ from farmctl.testbeds.kind.controlplane import ControlPlane
 from farmctl.testbeds.kind.deployments import Deployments
 from farmctl.testbeds.kind.faults import FaultsFile
 from farmctl.testbeds.kind.limits import until
-from farmctl.testbeds.kind.objects import BROWSERS, PROXY, PROXY_PODS, Api, Json
+from farmctl.testbeds.kind.objects import BROWSERS, PROXY, Api, Json
 from farmctl.testbeds.kind.proxies import Proxies
 from farmctl.testbeds.kind.spot import Spot
 
@@ -66,21 +66,12 @@ class Wholeness:
         await self._api.delete_deployment(stand_ins.UNREADY)
 
     async def _settings(self, pods: int) -> list[str]:
+        if PROXY in self._faults.read().before:
+            await self._proxies.take_away()
         changed = await self._deployments.put_back()
         await self._deployments.replicas(BROWSERS, pods)
-        old = await self._proxies.uids()
-        if PROXY in changed:
-            await self._until_successor(old)
-            await self._proxies.kill(old)
         await self._proxies.put_back()
         return changed
-
-    async def _until_successor(self, old: frozenset[str]) -> None:
-        async def ready() -> bool:
-            pods = await self._api.pods(PROXY_PODS)
-            return any(readings.is_ready(raw) and raw["metadata"]["uid"] not in old for raw in pods)
-
-        await until(ready, "a proxy with the farm's own settings is ready", WHOLE_S)
 
     async def _until_whole(self, pods: int) -> None:
         async def whole() -> bool:
