@@ -98,11 +98,12 @@ class Driver:
 
     def tell(self, event: ev.Event) -> None:
         """Let the core know; its commands are carried out before this returns, unless it runs inside one."""
-        self._events.append(event)
         if self._running:
+            self._events.append(event)
             return
         self._running = True
         try:
+            self._handle(event)
             while self._events:
                 self._handle(self._events.popleft())
         finally:
@@ -201,9 +202,15 @@ class Driver:
     def _dialled(self, command: cmd.Dial, dialling: Dialling, outcome: Leased | Failed) -> None:
         del self.dialling[command.id]
         party = self.parties[command.id]
-        if isinstance(outcome, Leased) and not party.take(dialling):
-            outcome = Failed(DialResult.BROKEN)
-            self._desk.poller.close(dialling.sock)
+        if isinstance(outcome, Leased):
+            try:
+                taken = party.take(dialling)
+            except Exception as error:
+                self._drop(party, dialling, error)
+                return
+            if not taken:
+                outcome = Failed(DialResult.BROKEN)
+                self._desk.poller.close(dialling.sock)
         if isinstance(outcome, Failed):
             self._dial_failed(command, party, outcome)
             return
@@ -216,6 +223,14 @@ class Driver:
         self.tell(ev.DialSucceeded(command.id))
         if command.id in self.parties:
             party.begin()
+
+    def _drop(self, party: Party, dialling: Dialling, error: Exception) -> None:
+        """A fault of ours with this very caller: another pod would not mend it, and no pod is to blame."""
+        self._log.error("bug", handler="take", exc_info=error)
+        self._desk.poller.close(dialling.sock)
+        del self.parties[party.lease.id]
+        self.tell(ev.DialFailed(party.lease.id, DialResult.ABANDONED))
+        party.refuse(Refusal.POD_LOST, "a fault of the proxy's own; its log says more")
 
     def _dial_failed(self, command: cmd.Dial, party: Party, failed: Failed) -> None:
         self._metrics.dials[failed.result].inc()

@@ -24,7 +24,9 @@ class Farewells:
         self._timeouts: Timeouts[_Farewell] = Timeouts(LINGER_S, clock)
 
     def say(self, sock: Socket, data: bytes) -> None:
-        """Write ``data`` to a socket that the poller watches, and close it in the end."""
+        """Write ``data`` to a socket that the poller watches, and close it in the end. A closed one is left alone."""
+        if sock.fileno() < 0:
+            return
         farewell = _Farewell(self._poller, self._timeouts, sock, data)
         self._timeouts.start(farewell)
         farewell.begin()

@@ -5,6 +5,7 @@ the held are served until their deadlines, sessions run to the drain limit.
 """
 
 import asyncio
+import gc
 import signal
 import time
 from collections.abc import Callable
@@ -61,6 +62,8 @@ async def serve(settings: Settings, log: FilteringBoundLogger) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.received)
     proxy.start()
+    gc.collect()
+    gc.freeze()  # modules and settings live for ever: no need to look through them again and again
     try:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(admin_server(proxy, settings.admin))

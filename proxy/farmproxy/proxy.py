@@ -13,7 +13,7 @@ from farmproxy.clocks import Alarm
 from farmproxy.core.events import PodsChanged
 from farmproxy.core.farm import Farm
 from farmproxy.core.snapshots import PoolView
-from farmproxy.dials import DialDesk, Dialling
+from farmproxy.dials import DialDesk
 from farmproxy.door.door import Door
 from farmproxy.door.listener import Listener
 from farmproxy.driver import Driver
@@ -22,7 +22,7 @@ from farmproxy.leases import LeaseBook
 from farmproxy.metrics import Metrics
 from farmproxy.poller import Handler, Poller
 from farmproxy.questions import Questions
-from farmproxy.relay import RelayDesk, Tunnel
+from farmproxy.relay import RelayDesk
 from farmproxy.setting_values import HostPort
 from farmproxy.settings import Settings, limits
 from farmproxy.tokens import Tokens
@@ -183,9 +183,6 @@ class Proxy:
         """A handler raised. Its connection is closed, if it has one; the others go on."""
         self.log.error("bug", handler=getattr(handler, "__qualname__", ""), exc_info=error)
         owner: Any = getattr(handler, "__self__", None)
-        if isinstance(owner, Tunnel | Dialling):
+        if hasattr(owner, "give_up"):
             with contextlib.suppress(Exception):  # logged once is enough; the core must learn of the end
                 owner.give_up()
-        sock = getattr(owner, "sock", None)
-        if sock is not None:
-            self.poller.close(sock)

@@ -212,11 +212,24 @@ class Tunnel:
             self._flush(self._up)
         if self.over or not mask & _ANY:
             return
-        if not self._down.waits and not self._leaving:
+        if self._leaving:
+            self._discard()
+        elif not self._down.waits:
             self._pump(self._down)
         elif mask & BROKEN:
-            self.by_pod = not self._leaving
-            self._finish(End.DONE if self._leaving else End.POD_LOST, abort=True)
+            self.by_pod = True
+            self._finish(End.POD_LOST, abort=True)
+
+    def _discard(self) -> None:
+        """Nobody is there for what the pod still says; unread, it could keep the pod from reading."""
+        try:
+            if self.pod.recv(65536):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass  # it is gone as well
+        self._finish(End.DONE)
 
     def _pump(self, flow: Flow) -> None:
         try:
@@ -260,6 +273,7 @@ class Tunnel:
             caller = READ
         if self._leaving:
             caller = 0 if self._up.waits else READ
+            pod |= READ
         elif self._down.waits:
             caller |= WRITE
         else:

@@ -9,7 +9,7 @@ from farmwire.reasons import End, Refusal
 
 from farmproxy.dials import Dialling
 from farmproxy.door import answers
-from farmproxy.door.door import EARLY_LIMIT, Door
+from farmproxy.door.door import EARLY_BUDGET, EARLY_LIMIT, Door
 from farmproxy.door.heads import Head, for_pod
 from farmproxy.door.routes import BODY_LIMIT
 from farmproxy.leases import Kind, Lease
@@ -42,6 +42,8 @@ class SessionCaller:
     """Implements ``driver.Party``."""
 
     __slots__ = (
+        "_body_bytes",
+        "_counted",
         "_door",
         "_early",
         "_early_limit",
@@ -68,14 +70,13 @@ class SessionCaller:
         self._tunnel: Tunnel | None = None
         self.lease = lease
         self.sock = sock
-        body = BODY_LIMIT if head.chunked else head.content_length
-        self._early_limit = body + EARLY_LIMIT
+        self._body_bytes = BODY_LIMIT if head.chunked else head.content_length
+        self._early_limit = self._body_bytes + EARLY_LIMIT
+        self._counted = 0  # early bytes beyond the body, as the door's budget knows them
 
     def arrive(self, hold_s: float) -> None:
         self._door.poller.hand_over(self.sock, self._on_waiting)
-        head = self._head
-        cost = _OVERHEAD + (BODY_LIMIT if head.chunked else head.content_length)
-        self._door.driver.arrive(self, hold_s, cost)
+        self._door.driver.arrive(self, hold_s, _OVERHEAD + self._body_bytes)
 
     # --- as the driver's party
 
@@ -90,6 +91,7 @@ class SessionCaller:
         except OSError:
             return False
         self._tunnel = Tunnel(self._door.relays, self.sock, pod.sock, self._ended)
+        self._forget_early()
         self._early = bytearray(data[sent:])
         self._sent = sent
         return True
@@ -107,9 +109,11 @@ class SessionCaller:
             tunnel.limit_idle(lambda: self._door.driver.idle(self.lease))
 
     def refuse(self, reason: Refusal, detail: str) -> None:
+        self._forget_early()
         self._door.refuse(self.sock, reason, detail)
 
     def pass_on(self, status: int, body: bytes) -> None:
+        self._forget_early()
         self._door.metrics.refusals[Refusal.CALLER].inc()
         self._door.log.info("caller-refused", reason=Refusal.CALLER)
         self._door.farewells.say(self.sock, answers.passed_on(status, body))
@@ -133,14 +137,28 @@ class SessionCaller:
                 return
         elif not mask & (GONE | BROKEN):
             return
+        self.give_up()
+
+    def give_up(self) -> None:
+        """The caller is gone before its session (or a fault of ours makes it so)."""
+        self._forget_early()
         self._door.poller.close(self.sock)
         self._door.driver.leave(self)
 
+    def _forget_early(self) -> None:
+        self._door.early_bytes -= self._counted
+        self._counted = 0
+        self._early = bytearray()
+
     def _keep(self, data: bytes) -> None:
         self._early += data
-        if len(self._early) < self._early_limit:
+        beyond = max(0, len(self._early) - self._body_bytes)
+        self._door.early_bytes += beyond - self._counted
+        self._counted = beyond
+        if len(self._early) < self._early_limit and self._door.early_bytes < EARLY_BUDGET:
             return
         if self._head.chunked:
+            self._forget_early()
             self._door.driver.leave(self)
             self._door.refuse(
                 self.sock, Refusal.BODY_TOO_LARGE, f"the body is longer than {BODY_LIMIT} bytes"

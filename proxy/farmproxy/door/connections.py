@@ -48,6 +48,10 @@ class Connection:
         limit = f"{self._door.settings.head_timeout_s:g}"
         self._refuse(Refusal.HEAD_TIMEOUT, f"the request's {what} did not come within {limit} s")
 
+    def give_up(self) -> None:
+        """A fault of ours."""
+        self._gone()
+
     def answered(self, answer: bytes) -> None:
         """Answer at last (POST /leases), and go on with the next request."""
         self._door.poller.hand_over(self.sock, self.on_ready)

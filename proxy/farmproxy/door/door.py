@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from farmproxy.door.named import NamedCaller
 
 EARLY_LIMIT = 64 * 1024  # bytes a caller may send ahead of its session; more stays in the kernel
+EARLY_BUDGET = 16 * 1024 * 1024  # of all callers together; bodies are counted by the core's budget
 
 
 class Door:
@@ -65,6 +66,7 @@ class Door:
         self.log = log
         self.clock = clock
         self.room = room
+        self.early_bytes = 0
         self.local = str(settings.door)
         self.rules = Rules(
             tuple(settings.pools),

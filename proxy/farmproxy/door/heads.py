@@ -53,6 +53,11 @@ class Head:
         return token in [item.strip() for item in b",".join(lists).lower().split(b",")]
 
 
+def is_host(text: bytes) -> bool:
+    """A host as it may stand in a Host header, with or without a port."""
+    return _HOST.fullmatch(text) is not None
+
+
 def end_of(buffer: bytearray) -> int:
     """Where the head ends (its empty line included), or -1 while it is incomplete."""
     end = buffer.find(b"\r\n\r\n")

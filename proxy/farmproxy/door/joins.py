@@ -143,6 +143,10 @@ class Join:
                 return
         elif not mask & (GONE | BROKEN):
             return
+        self.give_up()
+
+    def give_up(self) -> None:
+        """The caller is gone before its session (or a fault of ours makes it so)."""
         if self._dialling is not None:
             self._dialling.abandon()
             self._dialling = None

@@ -119,6 +119,13 @@ class NamedCaller:
             },
         }
 
+    def give_up(self) -> None:
+        """A fault of ours."""
+        if self._pod is None:
+            self._on_waiting(0)
+        else:
+            self.close(End.POD_LOST)
+
     def _on_waiting(self, _mask: int) -> None:
         self._door.poller.close(self._sock)
         self._door.driver.leave(self)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from farmwire.reasons import Refusal
 
-from farmproxy.door.heads import Head
+from farmproxy.door.heads import Head, is_host
 from farmproxy.door.refusals import Refused
 from farmproxy.setting_values import Network
 
@@ -28,8 +28,9 @@ def seen_as(head: Head, peer: str, local: str, rules: OriginRules) -> tuple[str,
     host, secure = head.host.decode("ascii") or local, False
     if rules.trusted_proxies and _trusted(peer, rules.trusted_proxies):
         forwarded = head.value(b"x-forwarded-host")
-        if forwarded:
-            host = forwarded.split(b",")[0].strip().decode("latin-1")
+        first = forwarded.split(b",")[0].strip() if forwarded else b""
+        if is_host(first):
+            host = first.decode("ascii")
         proto = head.value(b"x-forwarded-proto")
         secure = proto is not None and proto.split(b",")[0].strip().lower() in {b"https", b"wss"}
     return host, secure

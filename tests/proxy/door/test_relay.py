@@ -1,6 +1,7 @@
 """The relay between two real sockets: order, backpressure, bulk, both directions, vanished sides."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import socket
@@ -183,6 +184,27 @@ async def test_what_was_read_from_a_caller_that_left_is_still_written(new_pair):
     pair.caller.close()
     total, _ = await asyncio.wait_for(read_all(pair.pod), 5)
     assert total == 100_000
+    assert await pair.until_ended() == (End.DONE, False)
+
+
+async def test_a_caller_that_left_does_not_keep_a_pod_from_reading(new_pair):
+    # The pod reads only once what it says is taken, and nobody is there to take it.
+    pair = new_pair().start()
+    loop = asyncio.get_running_loop()
+    sent = asyncio.gather(loop.sock_sendall(pair.pod, b"d" * (32 << 20)))
+    flood = asyncio.gather(loop.sock_sendall(pair.caller, b"u" * (32 << 20)))
+    async with asyncio.timeout(5):
+        while not (pair.tunnel._up.waits and pair.tunnel._down.waits):
+            await asyncio.sleep(0.005)
+    flood.cancel()
+    pair.caller.shutdown(socket.SHUT_WR)
+    await asyncio.wait_for(sent, 10)
+    total = 0
+    with contextlib.suppress(ConnectionResetError):  # what the pod says last is not read by anybody
+        async with asyncio.timeout(10):
+            while data := await loop.sock_recv(pair.pod, 1 << 20):
+                total += len(data)
+    assert total == pair.told.bytes_up > 0
     assert await pair.until_ended() == (End.DONE, False)
 
 

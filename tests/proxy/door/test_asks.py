@@ -1,0 +1,191 @@
+"""Questions to agents: kept connections, one question at a time, and agents that lie, hang or are gone."""
+
+import asyncio
+
+import pytest
+from farmproxy.asks import Asker
+from farmproxy.poller import Poller
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Agent:
+    """Answers each request on a connection with the next of ``script``: bytes, None to close, ... to hang."""
+
+    def __init__(self, *script):
+        self.script = list(script)
+        self.requests = []
+        self.connections = 0
+        self._tasks = set()
+
+    async def start(self):
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = self._server.sockets[0].getsockname()[:2]
+        return self
+
+    async def _serve(self, reader, writer):
+        self.connections += 1
+        self._tasks.add(asyncio.current_task())
+        try:
+            while True:
+                self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+                answer = self.script.pop(0)
+                if answer is None:
+                    return
+                if answer is ...:
+                    await reader.read()
+                    return
+                writer.write(answer)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    async def stop(self):
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Asking:
+    def __init__(self):
+        self.bugs = []
+        self.now = 0.0
+        self.poller = Poller(lambda error, handler: self.bugs.append(error))
+        self.poller.start(asyncio.get_running_loop())
+        self.asker = Asker(self.poller, lambda: self.now, connect_s=2, answer_s=2)
+
+    def begin(self, address, wait_s=0.0):
+        heard = asyncio.get_running_loop().create_future()
+        question = self.asker.ask(address, "/readyz?wait=1", wait_s, heard.set_result)
+        assert not heard.done()
+        return question, heard
+
+    async def ask(self, address, wait_s=0.0):
+        return await asyncio.wait_for(self.begin(address, wait_s)[1], 5)
+
+
+@pytest.fixture
+async def asking():
+    asking = Asking()
+    yield asking
+    asking.asker.close()
+    asking.poller.stop()
+    assert asking.bugs == []
+
+
+@pytest.fixture
+async def new_agent():
+    agents = []
+
+    async def make(*script):
+        agents.append(await Agent(*script).start())
+        return agents[-1]
+
+    yield make
+    for agent in agents:
+        await agent.stop()
+
+
+async def test_one_connection_serves_many_questions(asking, new_agent):
+    agent = await new_agent(ANSWER, ANSWER, ANSWER)
+    for _ in range(3):
+        heard = await asking.ask(agent.address)
+        assert (heard.status, heard.body) == (200, b"{}")
+    assert agent.connections == 1
+    assert agent.requests[0].startswith(b"GET /readyz?wait=1 HTTP/1.1\r\nHost: 127.0.0.1:")
+
+
+async def test_a_kept_connection_that_was_closed_is_asked_anew(asking, new_agent):
+    agent = await new_agent(ANSWER, None, ANSWER)
+    await asking.ask(agent.address)
+    assert (await asking.ask(agent.address)).status == 200
+    assert agent.connections == 2
+
+
+async def test_a_new_connection_that_is_closed_is_no_answer(asking, new_agent):
+    agent = await new_agent(None)
+    heard = await asking.ask(agent.address)
+    assert (heard.status, heard.reached) == (0, True)
+
+
+async def test_a_refused_connection_is_not_reached(asking, new_agent):
+    agent = await new_agent()
+    await agent.stop()
+    heard = await asking.ask(agent.address)
+    assert (heard.status, heard.reached) == (0, False)
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"SSH-2.0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 101 X\r\nContent-Length: 0\r\n\r\n",
+        b"x" * 20_000,
+    ],
+)
+async def test_rubbish_is_silence(asking, new_agent, rubbish):
+    agent = await new_agent(rubbish, ANSWER)
+    heard = await asking.ask(agent.address)
+    assert (heard.status, heard.reached) == (0, True)
+    assert (await asking.ask(agent.address)).status == 200
+    assert agent.connections == 2
+
+
+async def test_an_answer_with_close_or_more_behind_it_is_not_kept(asking, new_agent):
+    agent = await new_agent(
+        b"HTTP/1.1 503 X\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", ANSWER + b"more", ANSWER
+    )
+    assert (await asking.ask(agent.address)).status == 503
+    assert (await asking.ask(agent.address)).body == b"{}"
+    assert (await asking.ask(agent.address)).status == 200
+    assert agent.connections == 3
+
+
+async def test_a_hanging_agent_is_given_up_after_its_wait_and_a_little(asking, new_agent):
+    agent = await new_agent(...)
+    _, heard = asking.begin(agent.address, wait_s=30.0)
+    while not agent.requests:
+        await asyncio.sleep(0.005)
+    asking.now = 32.9
+    asking.asker.sweep()
+    assert not heard.done()
+    asking.now = 33.1
+    asking.asker.sweep()
+    assert heard.result().status == 0
+
+
+async def test_a_cancelled_question_is_never_answered(asking, new_agent):
+    agent = await new_agent(..., ANSWER)
+    question, heard = asking.begin(agent.address)
+    while not agent.requests:
+        await asyncio.sleep(0.005)
+    question.cancel()
+    assert (await asking.ask(agent.address)).status == 200
+    assert not heard.done()
+    heard.cancel()
+
+
+async def test_idle_connections_are_given_up_where_descriptors_are_few(asking, new_agent):
+    agent = await new_agent(ANSWER, ANSWER)
+    await asking.ask(agent.address)
+    asking.asker.keeps = False
+    await asking.ask(agent.address)
+    assert len(asking.poller.handlers) == 0
+
+
+async def test_no_descriptor_at_all_is_silence_a_little_later(asking, new_agent, monkeypatch):
+    agent = await new_agent()
+
+    def none_left(address):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("farmproxy.asks.outgoing", none_left)
+    _, heard = asking.begin(agent.address)
+    assert not heard.done()
+    asking.asker.sweep()
+    assert heard.result().status == 0
