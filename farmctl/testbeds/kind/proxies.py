@@ -30,6 +30,11 @@ class Proxies:
                 await self._containers.kill(readings.place(raw))
                 await self._api.delete_pod(raw["metadata"]["name"], raw["metadata"]["uid"], grace_s=0)
 
+    async def end_draining(self) -> None:
+        """SIGKILL of those that were told to stop and are still there."""
+        there = await self._api.pods(PROXY_PODS)
+        await self.kill(frozenset(raw["metadata"]["uid"] for raw in there if readings.going(raw)))
+
     async def take_away(self) -> None:
         """No proxy at all, and none to come. Raises NotStaged.
 

@@ -68,6 +68,7 @@ class Wholeness:
     async def _settings(self, pods: int) -> list[str]:
         if PROXY in self._faults.read().before:
             await self._proxies.take_away()
+        await self._proxies.end_draining()
         changed = await self._deployments.put_back()
         await self._deployments.replicas(BROWSERS, pods)
         await self._proxies.put_back()
