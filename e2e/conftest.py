@@ -35,7 +35,8 @@ def testbed(request: pytest.FixtureRequest) -> str:
 def farm(request: pytest.FixtureRequest, testbed: str, tmp_path_factory: pytest.TempPathFactory):
     """A farm of four pods, in a state folder of this run's own. Yields `farmctl status` as JSON."""
     os.environ["FARMCTL_STATE"] = str(tmp_path_factory.mktemp("farm-state"))
-    brought = farmctl("up", "--testbed", testbed)
+    # With cold caches a cluster is built from source first, which takes the better part of an hour.
+    brought = farmctl("up", "--testbed", testbed, timeout_s=5400)
     if brought.returncode != 0:
         pytest.exit(f"farmctl up exited {brought.returncode}: nothing can be tested", returncode=3)
     yield json.loads(farmctl("status", "-o", "json").stdout)
