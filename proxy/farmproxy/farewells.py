@@ -1,6 +1,6 @@
-"""The last words to a caller: written whole, then FIN, then a short wait for the caller's own.
+"""The last words to a peer, mostly a refused caller: written whole, then FIN, then a short wait for the peer's own.
 
-Closing at once with unread input would make the kernel send RST, and the caller might never read the answer.
+Closing at once with unread input would make the kernel send RST, and the peer might never read what was written.
 """
 
 import socket
@@ -11,7 +11,7 @@ from farmproxy.sockets import Socket
 from farmproxy.timeouts import Timeouts
 
 LINGER_S = 2.0
-_DISCARD_LIMIT = 1024 * 1024  # bytes of a refused request's body that are still taken
+_DISCARD_LIMIT = 16 * 1024 * 1024  # bytes that are still taken: a refused body, what fits into two kernels' buffers
 
 
 class Farewells:

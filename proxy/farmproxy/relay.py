@@ -338,7 +338,10 @@ class Tunnel:
         unread = self._muted or self._up.waits
         self._drop(self._up)
         self._drop(self._down)
-        desk.poller.close(self.pod)
+        if self._leaving and not abort:
+            desk.farewells.say(self.pod, b"")  # RST for what is unread would overtake what was just written
+        else:
+            desk.poller.close(self.pod)
         kept = not caller_gone and not self._leaving and not self.answered
         if not kept:
             if abort:
