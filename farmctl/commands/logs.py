@@ -22,9 +22,13 @@ def logs(
 ) -> None:
     """Print the log of the proxy, of a pod (dead ones too) or of the supervisor: JSON, one event a line."""
     from farmctl.errors import StageError
+    from farmctl.testbeds.kind.state import KindFolder
     from farmctl.testbeds.local.control_client import NoFarm
     from farmctl.testbeds.local.state import StateFolder, default_path
 
+    if KindFolder().record.exists():
+        _kind(name.removeprefix("pod/"), tail, follow=follow)
+        return
     folder = StateFolder(default_path())
     if not folder.settings.exists():
         raise NoFarm
@@ -35,6 +39,24 @@ def logs(
     _print(kept, short, tail)
     if follow:
         _follow(folder, kept, short)
+
+
+def _kind(name: str, tail: int, *, follow: bool) -> None:
+    """Kubectl's own logs, of the proxy or of a pod that is there."""
+    import subprocess
+
+    from farmctl.testbeds.kind.scaling import opened
+    from farmctl.testbeds.kind.state import KindFolder
+
+    folder = KindFolder()
+    there = folder.read()
+    assert there is not None  # its record was there a moment ago
+    kubectl, _ = opened(there, folder, lambda step: typer.echo(step, err=True))
+    what = "deployment/proxy" if name == "proxy" else f"pod/{name}"
+    words = ["logs", "-n", there.namespace, what, f"--tail={tail}", *(["--follow"] if follow else [])]
+    done = subprocess.run(kubectl.command(*words), env=kubectl.environment(), check=False)
+    if done.returncode != 0:
+        raise typer.Exit(1)
 
 
 def _names(folder: "StateFolder") -> list[str]:

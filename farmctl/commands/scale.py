@@ -31,8 +31,27 @@ def scale(
 
     if (pods is None) == (not auto):
         raise UsageError("say how many pods, or --auto LOW:HIGH", hint="farmctl scale 6")
+    from farmctl.testbeds.kind.state import KindFolder
+
     scaling = _scaling(auto, sync_s, scale_down_wait_s) if auto else None
+    if KindFolder().record.exists():
+        _scale_kind(pods, None if no_wait else timeout, quiet=quiet)
+        return
     asyncio.run(_scale(pods, scaling, None if no_wait else timeout, quiet=quiet))
+
+
+def _scale_kind(pods: int | None, timeout_s: float | None, *, quiet: bool) -> None:
+    from farmctl.errors import StageError
+    from farmctl.reports.steps import Steps
+    from farmctl.testbeds.kind.scaling import scale as scale_kind
+    from farmctl.testbeds.kind.state import KindFolder
+
+    if pods is None:
+        raise StageError("no autoscaler is installed in this cluster", hint="farmctl scale 6")
+    folder = KindFolder()
+    with folder.held(), Steps(quiet=quiet) as say:
+        scale_kind(folder, pods, say, timeout_s=timeout_s)
+    print(f"farm/kind scaled to {pods}")
 
 
 def _scaling(auto: str, sync_s: float, scale_down_wait_s: float) -> "Scaling":
