@@ -82,7 +82,9 @@ class Leasing:
         if lease is None or lease.id != offer.lease or not lease.began:
             await http.answer_json(404, {"reason": "not-found", "detail": "that lease does not run here"})
             return True
-        if offer.lease_max_s is not None:  # a join says how long the lease may last now: it may have been renewed
+        if (
+            offer.lease_max_s is not None
+        ):  # a join says how long the lease may last now: it may have been renewed
             self._pod.limit_lease(lease, max_s=offer.lease_max_s)
         await self._switch(http, offer)
         await self._session(http, offer, lease)

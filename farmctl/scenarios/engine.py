@@ -42,7 +42,10 @@ class Engine:
         began = time.time()
         report = Report(self._testbed.kind, f"{platform.system()} {platform.machine()}", __version__, began)
         connector = aiohttp.TCPConnector(limit=0)
-        async with pages.serve(self._testbed.pages_host) as served, aiohttp.ClientSession(connector=connector) as session:
+        async with (
+            pages.serve(self._testbed.pages_host) as served,
+            aiohttp.ClientSession(connector=connector) as session,
+        ):
             for number, scenario in enumerate(scenarios, 1):
                 self._listener.began(scenario.name, scenario.claim, number, len(scenarios))
                 result = await self._result(scenario, served, session)

@@ -72,7 +72,9 @@ class Testbed(Protocol):
     namespace: str
     door: str  # http://host:port
     admin: str
-    pages_host: str  # an address of this machine that the pods' browsers reach: scenarios serve their pages there
+    pages_host: (
+        str  # an address of this machine that the pods' browsers reach: scenarios serve their pages there
+    )
     cannot: dict[str, str]
 
     async def setup(self) -> Setup: ...

@@ -11,7 +11,9 @@ from farmproxy.sockets import Socket
 from farmproxy.timeouts import Timeouts
 
 LINGER_S = 2.0
-_DISCARD_LIMIT = 16 * 1024 * 1024  # bytes that are still taken: a refused body, what fits into two kernels' buffers
+_DISCARD_LIMIT = (
+    16 * 1024 * 1024
+)  # bytes that are still taken: a refused body, what fits into two kernels' buffers
 
 
 class Farewells:

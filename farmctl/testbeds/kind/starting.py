@@ -134,9 +134,7 @@ def install(
     there = folder.write(msgspec.structs.replace(there, images=images))
     try:
         loading.ensure(running.engine, placed(running.nodes(), images), say)
-        manifests = render(
-            kubectl.program, rendering(there, folder, gateways.host_address(running.engine))
-        )
+        manifests = render(kubectl.program, rendering(there, folder, gateways.host_address(running.engine)))
         say("applying the manifests")
         applying.apply(kubectl, manifests, force=True)
         applying.prune(kubectl, there.namespace, manifests)

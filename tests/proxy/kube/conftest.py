@@ -158,9 +158,7 @@ class Bench:
         return (await self.api.next()).stream()
 
     def restarts(self):
-        values = {
-            reason.value: counter.value for reason, counter in self.metrics.watch_restarts.items()
-        }
+        values = {reason.value: counter.value for reason, counter in self.metrics.watch_restarts.items()}
         return {reason: int(value) for reason, value in values.items() if value}
 
     def logged(self, event):
