@@ -72,11 +72,16 @@ def up(
     """Bring up a farm: pods with real Chromes, the lease proxy, a control plane. Exit 3 when that cannot be."""
     from farmctl.testbeds import choosing
     from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.local.state import StateFolder, default_path
 
     if context:
         _install(context, kubeconfig, namespace, pods, image_prefix, timeout, quiet=quiet)
         return
-    choice = choosing.choose(testbed.value, kind_is_up=KindFolder().record.exists())
+    choice = choosing.choose(
+        testbed.value,
+        kind_is_up=KindFolder().record.exists(),
+        local_is_up=StateFolder(default_path()).supervised(),
+    )
     if not quiet:
         typer.echo(f"testbed: {choice.kind} ({choice.why})", err=True)
     if choice.kind == "kind":

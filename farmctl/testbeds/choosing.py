@@ -13,12 +13,16 @@ class Choice:
     why: str
 
 
-def choose(asked: str, system: str | None = None, *, kind_is_up: bool = False) -> Choice:
+def choose(
+    asked: str, system: str | None = None, *, kind_is_up: bool = False, local_is_up: bool = False
+) -> Choice:
     """``asked``: auto, local or kind. Raises StageError where the one asked for cannot run.
 
     auto never makes a cluster where Chromes can simply be started: that takes seconds, a cluster minutes.
     """
     system = system or platform.system()
+    if asked == "kind" and local_is_up:
+        raise StageError("a local farm is up", hint="farmctl down first")
     if asked == "kind":
         return Choice("kind", "asked for")
     if kind_is_up and asked == "local":

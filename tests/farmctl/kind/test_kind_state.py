@@ -113,3 +113,5 @@ def test_farm_that_is_there_is_chosen():
     assert choosing.choose("auto", "Linux").kind == "local"
     with pytest.raises(StageError, match="on Kubernetes is up"):
         choosing.choose("local", "Linux", kind_is_up=True)
+    with pytest.raises(StageError, match="a local farm is up"):
+        choosing.choose("kind", "Linux", local_is_up=True)
