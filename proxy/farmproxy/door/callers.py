@@ -12,12 +12,13 @@ from farmproxy.door import answers
 from farmproxy.door.door import EARLY_BUDGET, EARLY_LIMIT, Door
 from farmproxy.door.heads import Head, for_pod
 from farmproxy.door.routes import BODY_LIMIT
+from farmproxy.door.wishes import OWN_HEADERS
 from farmproxy.leases import Kind, Lease
 from farmproxy.poller import BROKEN, GONE, READ
 from farmproxy.relay import Tunnel
 from farmproxy.sockets import Socket, authority
 
-_NOT_FOR_PODS = frozenset({b"host", b"origin", b"authorization", b"expect"})
+_NOT_FOR_PODS = OWN_HEADERS | {b"host", b"origin", b"authorization", b"expect"}
 _OVERHEAD = 2048  # bytes of Python objects a caller costs while it waits
 _UNANSWERED = {
     End.MAX: (Refusal.LEASE_MAX, "the lease reached its longest time before the answer began"),

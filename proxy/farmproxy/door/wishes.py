@@ -1,5 +1,5 @@
-"""What a caller asks of its lease: pool, hold, max, label; from the query, Farm- headers or a JSON body, in this order
-of weight. Everything is judged before any hold.
+"""What a caller asks of its lease: pool, hold, max, label; from a JSON body, the query or headers, in this order of
+weight. Everything is judged before any hold.
 """
 
 import re
@@ -15,7 +15,8 @@ from farmproxy.door.refusals import Refused
 LABEL_LIMIT = 64  # printable characters; it is shown in status and logs
 OWN_KEYS = frozenset({"token", "pool", "profile", "hold", "max", "label"})
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_HEADERS = {b"farm-" + key.encode(): key for key in OWN_KEYS}
+_HEADERS = {prefix + key.encode(): key for key in OWN_KEYS for prefix in (b"", b"farm-")}
+OWN_HEADERS = frozenset(_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,17 @@ def split_query(query: bytes | None) -> tuple[dict[str, str], bytes]:
 
 
 def from_headers(head: Head) -> dict[str, str]:
-    """The same keys as Farm-Pool, Farm-Hold and so on."""
+    """The same keys as headers, with or without ``Farm-`` before them."""
     found: dict[str, str] = {}
+    if OWN_HEADERS.isdisjoint(head.values):
+        return found
     for name, value, _ in head.fields:
-        if name.startswith(b"farm-") and name in _HEADERS:
-            key = _HEADERS[name]
-            if key in found:
-                raise Refused(Refusal.BAD_REQUEST, f"{name.decode()} stands there twice")
-            found[key] = value.decode("utf-8", "replace")
+        key = _HEADERS.get(name)
+        if key is None:
+            continue
+        if key in found:
+            raise Refused(Refusal.BAD_REQUEST, f"{key} stands in the headers twice")
+        found[key] = value.decode("utf-8", "replace")
     return found
 
 

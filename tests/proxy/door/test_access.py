@@ -29,7 +29,12 @@ async def test_a_token_is_needed_everywhere(guarded, target):
 async def test_a_token_counts_in_query_and_header(guarded, fakes):
     pod = fakes.Pod("a", fakes.serve_render)
     await guarded.add(pod)
-    for target, fields in (("/render?token=s3cret-a", {}), ("/render", {"Authorization": "bearer s3cret-a"})):
+    for target, fields in (
+        ("/render?token=s3cret-a", {}),
+        ("/render", {"Authorization": "bearer s3cret-a"}),
+        ("/render", {"token": "s3cret-a"}),
+        ("/render", {"Farm-Token": "s3cret-a"}),
+    ):
         caller = await guarded.caller(guarded.request("POST", target, b"{}", **fields))
         assert (await caller.answer())[0] == 200
         await guarded.idle()

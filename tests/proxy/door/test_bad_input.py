@@ -160,8 +160,11 @@ async def test_the_ceiling_is_named(farm):
 
 
 async def test_the_same_wishes_count_in_headers_and_in_json(farm):
-    caller = await farm.upgrade("/", Farm_Hold="0")
-    assert await caller.refusal() == (503, "no-free-pod")
+    for header in ("Farm_Hold", "hold"):
+        caller = await farm.upgrade("/", **{header: "0"})
+        assert await caller.refusal() == (503, "no-free-pod")
+    caller = await farm.upgrade("/", Farm_Hold="0", hold="0")
+    assert await caller.refusal() == (400, "bad-request")
     caller = await farm.caller(farm.request("POST", "/leases", b'{"hold": 0}'))
     assert await caller.refusal() == (503, "no-free-pod")
     caller = await farm.caller(farm.request("POST", "/leases", b'{"hold": -1}'))
