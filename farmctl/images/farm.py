@@ -19,7 +19,7 @@ PARTS = {
     "browser": (
         "farm-agent",
         (ROOT / "agent/farmagent", ROOT / "wire/farmwire"),
-        ("policy.json", "fonts.conf"),
+        ("fonts.conf",),
     ),
     "proxy": ("farm-proxy", (ROOT / "proxy/farmproxy", ROOT / "wire/farmwire"), ()),
 }
