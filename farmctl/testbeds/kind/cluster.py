@@ -88,8 +88,12 @@ def write_files(cluster: Cluster) -> None:
     """Put the files in place that the nodes mount and kind reads."""
     folder = cluster.folder
     folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    folder.fence.write_text(shapes.render_fence())
-    folder.config.write_text(shapes.render(cluster.shape, folder.fence))
+    for path, text in (
+        (folder.fence, shapes.render_fence()),
+        (folder.config, shapes.render(cluster.shape, folder.fence)),
+    ):
+        if not path.exists() or path.read_text() != text:  # systemd in the nodes warns of touched files
+            path.write_text(text)
 
 
 def repair(cluster: Cluster, there: list[nodes.Node], addresses: Mapping[str, str], say: Say) -> None:

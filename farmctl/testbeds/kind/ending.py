@@ -41,6 +41,8 @@ def _cluster(shape: Shape, folder: KindFolder, say: Say) -> Ended:
         return Ended()
     if found:
         cluster.remove(starting.opened(engine, catalogue, folder, shape, say))
+    # kind makes its network again when it needs it; one that other nodes are on is not removed by this.
+    engine.run("network", "rm", nodes.NETWORK, check=False)
     if left := nodes.listed(engine, shape.name):
         raise StageError(
             f"{', '.join(each.name for each in left)} could not be removed", hint=f"{engine.name} rm -f NAME"

@@ -53,7 +53,10 @@ class KindFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """One command at a time changes this farm. Raises StageError when another does."""
+        """One command at a time changes this farm. Raises StageError when another does.
+
+        A command that ends before anything was recorded leaves no folder behind.
+        """
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self.path / "lock").open("a") as lock:
@@ -63,7 +66,11 @@ class KindFolder:
                 raise StageError(
                     "another farmctl is changing this farm", hint="wait for it to end"
                 ) from error
-            yield
+            try:
+                yield
+            finally:
+                if not self.record.exists():
+                    self.remove()
 
     def read(self) -> Installed | None:
         """Return what is installed, or None. Raises StageError when the record is none of this version."""

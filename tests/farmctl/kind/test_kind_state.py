@@ -45,6 +45,10 @@ def test_one_command_at_a_time(folder):
         pass
     with folder.held():
         pass
+    assert not folder.path.parent.exists()  # nothing was made, nothing is left
+    with folder.held():
+        folder.write(Installed(phase="creating"))
+    assert folder.record.exists()
 
 
 def test_removal_leaves_nothing_but_what_is_not_ours(folder):
