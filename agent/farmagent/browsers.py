@@ -5,6 +5,7 @@ failure is told once, before the cleaning.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -157,16 +158,13 @@ async def _clean(browser: Browser, shop: Workshop) -> None:
     if process is None:
         return
     await process.exited.wait()
-    user = shop.binary.user
-    left = (
-        await asyncio.to_thread(sweeps.find, shop.settings.sweep, user.uid, spared=shop.work.path)
-        if user is not None
-        else []
-    )
+    # In a pod without root, agent and Chrome share a uid; what the agent needs lies in its work directory, which is spared.
+    uid = shop.binary.user.uid if shop.binary.user else os.getuid()
+    left = await asyncio.to_thread(sweeps.find, shop.settings.sweep, uid, spared=shop.work.path)
     root = process.directories.root
     if not await asyncio.to_thread(remove, root):
         log.warning("directory-left", path=str(root))
-    if left and user is not None:
+    if left:
         await asyncio.sleep(sweeps.SETTLE_S)
-        for path in await asyncio.to_thread(sweeps.remove, left, user.uid):
+        for path in await asyncio.to_thread(sweeps.remove, left, uid):
             log.warning("file-left", path=str(path))

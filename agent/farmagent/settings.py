@@ -126,8 +126,7 @@ class Settings:
     sweep: tuple[Path, ...] = _setting(
         (),
         _paths,
-        "folders that this pod alone uses, e.g. /tmp,/dev/shm: after each Chrome its user's files there are removed "
-        "(only with FARMAGENT_CHROME_USER)",
+        "folders that this pod alone uses, e.g. /tmp,/dev/shm: after each Chrome its user's files there are removed",
     )
     policy_dir: Path | None = _setting(
         None, _path, "write Chrome's managed policy here, e.g. /etc/chromium/policies/managed (empty: do not)"
