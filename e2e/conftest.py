@@ -13,6 +13,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("farm")
     group.addoption("--testbed", default="local", choices=["local", "kind"], help="Where the farm runs.")
     group.addoption("--keep-farm", action="store_true", help="Leave the farm up after the run.")
+    group.addoption("--reuse-farm", action="store_true", help="Test the farm that is up, and leave it up.")
 
 
 def farmctl(*words: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
@@ -34,6 +35,9 @@ def testbed(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def farm(request: pytest.FixtureRequest, testbed: str, tmp_path_factory: pytest.TempPathFactory):
     """A farm of four pods, in a state folder of this run's own. Yields `farmctl status` as JSON."""
+    if request.config.getoption("--reuse-farm"):
+        yield json.loads(farmctl("status", "-o", "json").stdout)
+        return
     os.environ["FARMCTL_STATE"] = str(tmp_path_factory.mktemp("farm-state"))
     # With cold caches a cluster is built from source first, which takes the better part of an hour.
     brought = farmctl("up", "--testbed", testbed, timeout_s=5400)

@@ -7,7 +7,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from conftest import farmctl
+
+from e2e.conftest import farmctl
 
 pytestmark = pytest.mark.timeout(1200)
 PROXY = "system:serviceaccount:farm:proxy"

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from conftest import farmctl
+
+from e2e.conftest import farmctl
 
 LISTED = json.loads(farmctl("scenario", "--list", "-o", "json").stdout)
 
