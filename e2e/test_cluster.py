@@ -113,6 +113,7 @@ def test_second_up_changes_nothing(cluster):
             for item in cluster.kubectl.get("deployments", "-n", "farm")
         }
 
+    up()  # the checkout may have changed since the farm came up
     before = generations()
     up()
     assert generations() == before
