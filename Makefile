@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 TESTBED ?= local
+# CI on a shared machine: what failed is tried once more, and the summary says so (RETRY=1).
+AGAIN := $(if $(RETRY),--reruns 1,)
 
 .PHONY: help setup demo test e2e lint bench verify clean
 
@@ -16,10 +18,10 @@ demo: setup ## Bring a farm up here, break it twice, show what held, take it dow
 	@scripts/demo
 
 test: setup ## Unit and component tests (a few minutes, no container engine)
-	$(BIN)/pytest
+	$(BIN)/pytest $(AGAIN)
 
 e2e: setup ## Every scenario and real clients on a real testbed (TESTBED=local)
-	$(BIN)/pytest e2e --testbed $(TESTBED)
+	$(BIN)/pytest e2e --testbed $(TESTBED) $(AGAIN)
 
 lint: setup ## Format, lint, types, import arrows, dependencies, spelling
 	$(BIN)/ruff format --check .

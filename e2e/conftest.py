@@ -1,5 +1,6 @@
 """One session fixture brings a farm up on the testbed asked for and takes it down; a failed set-up ends the run."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -52,3 +53,8 @@ def farm(request: pytest.FixtureRequest, testbed: str, tmp_path_factory: pytest.
 @pytest.fixture(scope="session")
 def door(farm) -> str:
     return os.environ.get("FARMCTL_DOOR", "http://127.0.0.1:9222")
+
+
+def pytest_configure() -> None:
+    # As in tests/conftest.py: Python 3.11 would make a loop for pytest-asyncio's first question, and nobody closes it.
+    asyncio.set_event_loop(None)

@@ -3,18 +3,23 @@
 The door is FARMCTL_DOOR (with FARMCTL_TOKEN where it wants one), else the one that this run brings up.
 """
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import pytest
 from playwright.async_api import async_playwright
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Error, sync_playwright
+
+from farmctl.testbeds.finding import current
 
 PUPPETEER = "puppeteer-core@24.43.1"
 SCRIPT = Path(__file__).with_name("clients") / "puppeteer.cjs"
@@ -46,18 +51,59 @@ def client_door(request):
     return os.environ.get("FARMCTL_DOOR") or request.getfixturevalue("door")
 
 
-@pytest.fixture(scope="session")
-def token():
-    return os.environ.get("FARMCTL_TOKEN", "")
+async def with_proxy(env):
+    await (await current()).set_proxy_env(env)
 
 
-@pytest.fixture(scope="session")
+async def restored():
+    await (await current()).restore()
+
+
+def elsewhere(coroutine):
+    """Run it in a thread: asyncio.run would take the event loop away that pytest-asyncio set in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, coroutine).result()
+
+
+def own_thread(test):
+    """Playwright's sync API switches greenlets; a thread where it did so can parse no more source in Python 3.11."""
+
+    @wraps(test)
+    def run(**fixtures):
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(test, **fixtures).result()
+
+    return run
+
+
+@pytest.fixture(scope="module", params=["open door", "door with tokens"])
+def token(request, client_door, tmp_path_factory):
+    """Both kinds of door: what a caller has to give, "" where nothing is asked."""
+    asked = request.param == "door with tokens"
+    if "FARMCTL_DOOR" in os.environ:
+        given = os.environ.get("FARMCTL_TOKEN", "")
+        if asked != bool(given):
+            pytest.skip("whether this door asks for tokens is its owner's choice")
+        yield given
+    elif not asked:
+        yield ""
+    elif request.getfixturevalue("testbed") == "kind":
+        pytest.skip("a tokens file of this machine is out of the proxy's reach on kind")
+    else:
+        file = tmp_path_factory.mktemp("tokens") / "tokens"
+        file.write_text("e2e:a-token-of-this-run\n")
+        elsewhere(with_proxy({"FARMPROXY_TOKENS_FILE": str(file)}))
+        yield "a-token-of-this-run"
+        elsewhere(restored())
+
+
+@pytest.fixture(scope="module")
 def endpoint(client_door, token):
     """The door with its token: what a user writes in place of the address of a Chrome."""
     return f"{client_door}/?{urlencode({'token': token})}" if token else client_door
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ws_endpoint(endpoint):
     parts = urlsplit(endpoint)
     return parts._replace(scheme={"http": "ws", "https": "wss"}[parts.scheme]).geturl()
@@ -103,7 +149,16 @@ def puppeteer():
     return folder / "node_modules"
 
 
+@own_thread
+def test_a_door_with_tokens_takes_no_other(client_door, token):
+    if not token:
+        pytest.skip("this door asks for none")
+    with sync_playwright() as playwright, pytest.raises(Error, match="401"):
+        playwright.chromium.connect_over_cdp(f"{client_door}/?token=wrong", timeout=CONNECT_MS)
+
+
 @pytest.mark.parametrize("scheme", ["http", "ws"])
+@own_thread
 def test_playwright_s_sync_example(endpoint, ws_endpoint, pages, scheme):
     with sync_playwright() as playwright:
         browser = playwright.chromium.connect_over_cdp(

@@ -126,7 +126,7 @@ def test_callers_time_renders_and_round_trips(farm):
 def test_arrivals_are_open_loop(farm):
     plan = Plan((address(0), farm.port), step="connect", rate=200.0, even=True, seconds=0.25)
     figures = Crowd(plan).run()
-    assert figures["begun"] == 50
+    assert 49 <= figures["begun"] <= 51  # the last moment belongs to either side
 
 
 def test_a_refused_connection_is_counted_not_raised():
