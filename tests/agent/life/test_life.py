@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ def another_chrome(agent, *old):
     return agent.until(lambda: [new for new in agent.chromes() if new not in old], "another Chrome")[0]
 
 
+def listening(pid):
+    """The IPv4 addresses on which a process listens."""
+    targets = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            targets.append(os.readlink(link))
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {row[1].partition(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in targets}
+
+
 class TestOneAgent:
     def test_chrome_has_its_own_uid_its_sandbox_and_nothing_outside_its_directory(self, agent):
         pid = only_chrome(agent)
@@ -36,6 +47,11 @@ class TestOneAgent:
         (root,) = agent.work.glob("c-*")
         assert (root / "home" / ".config").exists()
         assert list((root / "t").glob("org.chromium.*"))
+
+    def test_chrome_listens_on_loopback_and_the_agent_reaches_it(self, agent):  # field case 43
+        addresses = listening(only_chrome(agent))
+        assert addresses == {"0100007F"}  # 127.0.0.1, as the kernel writes it
+        assert agent.ask("/json/version")[0] == 200
 
     def test_killed_while_free(self, agent):  # field case 28
         pid = only_chrome(agent)
