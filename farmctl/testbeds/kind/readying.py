@@ -1,8 +1,8 @@
 """Waits until an applied farm serves, and says why it does not.
 
 Never by a Deployment's Available or Progressing: a leased pod is not ready, so a farm in full use looks like a failed
-rollout. A pod is fine when it is ready, or when the proxy has it in use. A rollout need not be over: pods of the
-old revision that are in use stay until their lease ends.
+rollout. A pod is fine when it is ready, or when the proxy has it in use. Pods that end do not count: their sessions
+finish by themselves.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +14,7 @@ from farmwire.reasons import Refusal
 from farmctl.errors import StageError
 from farmctl.testbeds.kind.doors import Reach
 from farmctl.testbeds.kind.kubectl import Kubectl
+from farmctl.testbeds.kind.rolling import Rollout
 from farmctl.testbeds.kind.waiting import wait_for
 
 IN_USE = {"dialling", "leased", "recycling"}
@@ -26,20 +27,20 @@ class Picture:
     """The farm at one moment: counts of browser pods, and what is in the way, one line each."""
 
     wanted: int
-    fine: int
-    old: int  # fine, of an older revision, in use
-    late: int  # of an older revision and not in use: the rollout has not come to it
+    new: int  # of the revision that was applied
+    fine: int  # of those
+    old: int  # of an older revision: the rollout has not come to them
     settled: bool  # the controllers have seen what was applied, and the proxy is rolled out
     trouble: tuple[str, ...] = ()
 
     @property
     def served(self) -> bool:
-        return self.settled and self.fine >= self.wanted and not self.late
+        return self.settled and self.fine >= self.wanted and not self.old
 
     def __str__(self) -> str:
         proxy = "" if self.settled else ", proxy starting"
-        old = f", {self.old} in use by sessions of the old version" if self.old else ""
-        return f"pods: {self.fine} of {self.wanted}{proxy}{old}"
+        old = f", {self.old} of the old version" if self.old else ""
+        return f"pods: {self.fine} of {self.wanted}{old}{proxy}"
 
 
 def picture(objects: Iterable[Mapping[str, Any]], in_use: set[str]) -> Picture:
@@ -55,13 +56,12 @@ def picture(objects: Iterable[Mapping[str, Any]], in_use: set[str]) -> Picture:
         pod for pod in pods if pod["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "browser"
     ]
     newest = _newest_hash(sets.values(), browsers)
-    old = [pod for pod in mine if pod["metadata"]["labels"].get(HASH) != newest]
-    fine = [pod for pod in mine if _ready(pod) or pod["metadata"]["uid"] in in_use]
+    new = [pod for pod in mine if pod["metadata"]["labels"].get(HASH) == newest]
     return Picture(
         wanted=browsers["spec"]["replicas"],
-        fine=len(fine),
-        old=sum(pod["metadata"]["uid"] in in_use for pod in old),
-        late=sum(pod["metadata"]["uid"] not in in_use for pod in old),
+        new=len(new),
+        fine=sum(_ready(pod) or pod["metadata"]["uid"] in in_use for pod in new),
+        old=len(mine) - len(new),
         settled=_observed(browsers) and _observed(deployments[PROXY]) and _rolled_out(deployments[PROXY]),
         trouble=tuple(line for pod in pods if not _ready(pod) for line in troubles(pod)),
     )
@@ -137,13 +137,15 @@ def look(kubectl: Kubectl, namespace: str, reach: Reach) -> Picture:
 def wait_until_served(
     kubectl: Kubectl, namespace: str, reach: Reach, *, timeout_s: float, progress: Callable[[str], None]
 ) -> Picture:
-    """Wait for pods and proxy. Raises StageError with what was in the way."""
+    """Wait for pods and proxy, and keep a rollout going. Raises StageError with what was in the way."""
     last: list[Picture] = []
+    rollout = Rollout(kubectl, namespace)
 
     def served() -> Picture | None:
         seen = look(kubectl, namespace, reach)
         last[:] = [seen]
         progress(str(seen))
+        rollout.go_on(wanted=seen.wanted, new=seen.new, fine=seen.fine, old=seen.old)
         return seen if seen.served else None
 
     try:

@@ -71,17 +71,17 @@ def test_farm_in_full_use_is_no_failed_rollout():  # field case 27
     assert not picture(there, {"a"}).served
 
 
-def test_rollout_waits_for_free_old_pods_but_not_for_leased_ones():  # field case 27
+def test_rollout_is_over_when_no_old_pod_takes_callers():  # field case 27
     new = deployment("browsers", revision="2")
-    leased = farm(pod("a", ready=False), pod("b", ready=False), browsers=new, sets=("1", "2"))
-    seen = picture(leased, {"a", "b"})
-    assert seen.served
-    assert seen.old == 2
-    assert "2 in use by sessions of the old version" in str(seen)
-    free = farm(pod("a"), pod("b", rev="2"), browsers=new, sets=("1", "2"))
-    assert picture(free, set()).late == 1
-    assert not picture(free, set()).served
-    assert picture(farm(pod("a", rev="2"), pod("b", rev="2"), browsers=new, sets=("1", "2")), set()).served
+    mixed = farm(pod("a"), pod("b", ready=False, rev="2"), browsers=new, sets=("1", "2"))
+    seen = picture(mixed, {"b"})
+    assert (seen.new, seen.fine, seen.old) == (1, 1, 1)
+    assert not seen.served
+    assert "1 of the old version" in str(seen)
+    # The old one finishes its session by itself: nobody waits for that.
+    ending = pod("a", metadata={"deletionTimestamp": "2026-11-30T10:00:00Z", "labels": {HASH: "hash1"}})
+    there = farm(ending, pod("b", ready=False, rev="2"), pod("c", rev="2"), browsers=new, sets=("1", "2"))
+    assert picture(there, {"b"}).served
 
 
 def test_what_the_controllers_have_not_seen_is_not_settled():
