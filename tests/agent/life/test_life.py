@@ -31,7 +31,7 @@ def listening(pid):
     targets = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
-            targets.append(os.readlink(link))
+            targets.append(str(link.readlink()))
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {row[1].partition(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in targets}
 
