@@ -154,3 +154,46 @@ def test_restarted_machine_is_brought_back(cluster, door):  # field case 38
     up()
     assert answered(door)
     assert json.loads(farmctl("status", "-o", "json").stdout)
+
+
+PAINTED = """() => {
+  const drawn = (text) => {
+    const canvas = document.createElement('canvas'), at = canvas.getContext('2d');
+    canvas.width = canvas.height = 60;
+    at.font = '40px sans-serif';
+    at.fillText(text, 5, 45);
+    return canvas.toDataURL();
+  };
+  const missing = drawn('\\u{10FFFD}');
+  const gl = document.createElement('canvas').getContext('webgl');
+  const info = gl && gl.getExtension('WEBGL_debug_renderer_info');
+  return {
+    tofu: ['Ż', 'Ж', '农', '農', 'ザ', '한', '😀'].filter((text) => drawn(text) === missing),
+    webgl: info ? gl.getParameter(info.UNMASKED_RENDERER_WEBGL) : '',
+  };
+}"""
+
+
+async def test_slim_image_paints_every_script_and_webgl(farm, door):
+    """What images/browser/Containerfile takes out of the image is not missed."""
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect_over_cdp(door)
+        page = await browser.new_page()
+        seen = await page.evaluate(PAINTED)
+        await browser.close()
+    assert seen["tofu"] == []
+    assert "SwiftShader" in seen["webgl"]
+
+
+async def test_pages_cannot_read_the_pods_files(farm, door):
+    """The managed policy is in the image and is obeyed, which a headless shell would not."""
+    from playwright.async_api import Error, async_playwright
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect_over_cdp(door)
+        page = await browser.new_page()
+        with pytest.raises(Error, match="ERR_BLOCKED_BY_ADMINISTRATOR"):
+            await page.goto("file:///etc/passwd")
+        await browser.close()
