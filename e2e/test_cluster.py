@@ -14,8 +14,9 @@ pytestmark = pytest.mark.timeout(1200)
 PROXY = "system:serviceaccount:farm:proxy"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _only_on_kind(testbed: str) -> None:
+    """Of the module, so that it comes before the module's own fixtures."""
     if testbed != "kind":
         pytest.skip("needs --testbed kind")
 
