@@ -39,6 +39,7 @@ def examine(*, registry: str = "") -> list[Finding]:
         browser,
         engine,
         cgroups,
+        modules,
         descriptors,
         inotify_instances,
         inotify_watches,
@@ -100,6 +101,15 @@ def cgroups() -> Finding:
         found,
         KIND,
         "" if unified else "apt-get install -y runc (podman needs it here)",
+    )
+
+
+def modules() -> Finding:
+    # Where the engine is a virtual machine's (not Linux), the modules are too.
+    if platform.system() != "Linux" or Path("/lib/modules").is_dir():
+        return Finding("/lib/modules", "ok", "there", KIND)
+    return Finding(
+        "/lib/modules", "missing", "every node mounts it", KIND, "mkdir -p /lib/modules (empty serves)"
     )
 
 

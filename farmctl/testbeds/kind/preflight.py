@@ -3,7 +3,6 @@
 Readings come first and the judgement is pure, so that each rule is tested without a machine that lacks something.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -97,8 +96,7 @@ def read(engine: Engine, shape: Shape) -> Readings:
         instances_limit=limit or 0,
         watches_limit=_sysctl("fs/inotify/max_user_watches"),
         disk_free_gib=shutil.disk_usage(_graph_root(engine)).free / GIB,
-        # Where the engine is a virtual machine's (not Linux), the modules are too.
-        modules=os.uname().sysname != "Linux" or Path("/lib/modules").is_dir(),
+        modules=machine.modules().verdict == "ok",
         descriptors=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         taken_ports=tuple(
             port
