@@ -1,7 +1,7 @@
 """What there is of the kind testbed's images: in the engine, on the nodes; and what of it is no longer needed."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -52,11 +52,14 @@ def stale(engine: Engine, catalogue: Catalogue, in_use: Iterable[str]) -> list[s
     """Tags of our own images in the engine that neither today's inputs nor the running farm name."""
     keep = {*current(catalogue).values(), *in_use}
     repositories = {catalogue.images[name].name for name in BUILT_HERE}
-    return sorted(
-        tag
-        for tag in tags(engine)
-        if tag.rpartition(":")[0] in repositories and tag not in keep and "<none>" not in tag
-    )
+    return sorted(tag for tag in tags(engine) if built_here(tag, repositories) and tag not in keep)
+
+
+def built_here(tag: str, repositories: Container[str]) -> bool:
+    """Whether farmctl built it: a node image without our mark may be another kind cluster's."""
+    repository, _, version = tag.rpartition(":")
+    marked = node.MARK in version or "kindest" not in repository
+    return repository in repositories and marked and version != "<none>"
 
 
 def tags(engine: Engine) -> list[str]:

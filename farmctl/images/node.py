@@ -20,6 +20,7 @@ from farmctl.images.gobuild import Say, build_all, kept_at, run
 
 RECIPES = ROOT / "images"
 ON_NODE = ("containerd", "ctr", "containerd-shim-runc-v2", "crictl")
+MARK = "-farm-"  # in the tag of what is built here
 KUBE_ON_NODE = ("kubelet", "kubeadm", "kubectl")
 
 
@@ -31,7 +32,7 @@ def tag(catalogue: Catalogue) -> str:
         digest.update((RECIPES / recipe / "Containerfile").read_bytes())
     digest.update(repr((catalogue.binaries, catalogue.preloads())).encode())
     return (
-        f"{catalogue.images['node'].name}:{catalogue.versions['kubernetes']}-farm-{digest.hexdigest()[:10]}"
+        f"{catalogue.images['node'].name}:{catalogue.versions['kubernetes']}{MARK}{digest.hexdigest()[:10]}"
     )
 
 
