@@ -144,4 +144,3 @@ def _prune(engine: "Engine", say: "Say") -> None:
                 "exec", node.name, "crictl", "rmi", tag, check=False
             )  # a pod that still ends keeps its own
             print(f"{node.name}  {tag}")
-    engine.run("image", "prune", "-f")  # layers that no tag names any more
