@@ -4,6 +4,7 @@ A farm that runs already is kept: a second ``up`` only brings the pod count to w
 """
 
 import asyncio
+import atexit
 import json
 import os
 import subprocess
@@ -28,7 +29,6 @@ LOG_LINES = 5
 
 State = dict[str, Any]
 Progress = Callable[[State], None]
-_launched: list["subprocess.Popen[bytes]"] = []  # kept, so that none is collected while it runs
 
 
 async def bring_up(
@@ -78,7 +78,7 @@ def _launch(settings: LocalSettings, folder: StateFolder) -> "subprocess.Popen[b
             cwd="/",
             start_new_session=True,
         )
-    _launched.append(process)
+    atexit.register(process.poll)  # it outlives us: kept from being collected, reaped if it has ended
     return process
 
 

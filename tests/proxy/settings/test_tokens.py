@@ -9,19 +9,6 @@ from farmproxy.settings import SettingsError
 from farmproxy.tokens import Tokens
 
 
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def lines():
     return io.BytesIO()
