@@ -52,6 +52,14 @@ def up(
     source: Annotated[
         Source, typer.Option(help="kind: where node and base image come from; auto tries a registry first.")
     ] = Source.auto,
+    kubernetes: Annotated[
+        str,
+        typer.Option(
+            metavar="MINOR",
+            envvar="FARMCTL_KUBERNETES",
+            help="kind: another minor version of the catalogue, such as 1.35; official images only.",
+        ),
+    ] = "",
     context: Annotated[
         str, typer.Option(metavar="NAME", help="Install into the existing cluster of this context instead.")
     ] = "",
@@ -85,7 +93,7 @@ def up(
     if not quiet:
         typer.echo(f"testbed: {choice.kind} ({choice.why})", err=True)
     if choice.kind == "kind":
-        _up_kind(pods, door, workers, name, source, timeout, quiet=quiet)
+        _up_kind(pods, door, workers, name, source, kubernetes, timeout, quiet=quiet)
     else:
         _up_local(pods, door, timeout or LOCAL_TIMEOUT_S, quiet=quiet)
 
@@ -96,6 +104,7 @@ def _up_kind(
     workers: int | None,
     name: str | None,
     source: Source,
+    kubernetes: str,
     timeout_s: float | None,
     *,
     quiet: bool,
@@ -111,6 +120,7 @@ def _up_kind(
         workers=workers,
         name=name,
         source=source.value,
+        kubernetes=kubernetes,
         timeout_s=timeout_s or KIND_TIMEOUT_S,
     )
     with folder.held(), Steps(quiet=quiet) as say:

@@ -29,11 +29,15 @@ class GoBinaries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``built`` is a folder under images/ or "debootstrap"; ``pulled`` is "" for what is always built."""
+    """``built`` is a folder under images/ or "debootstrap"; ``pulled`` is "" for what is always built.
+
+    ``further`` (the node image's): what is pulled for other minor versions of Kubernetes, by "1.35".
+    """
 
     name: str
     built: str
     pulled: str = ""
+    further: dict[str, str] = {}
 
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,6 +52,11 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if name in entry.names:
                 return entry
         raise KeyError(name)
+
+    @property
+    def minor(self) -> str:
+        """The minor version of Kubernetes that is used unless another is asked for, as "1.34"."""
+        return self.versions["kubernetes"].lstrip("v").rpartition(".")[0]
 
     def preloads(self) -> dict[str, str]:
         """Program (or pause) -> the full name of the image that a source-built node carries."""

@@ -19,10 +19,14 @@ REGISTRY = "https://registry-1.docker.io/v2/"
 REACH_S = 4
 
 
-def choose(engine: Engine, catalogue: Catalogue, asked: Source) -> Literal["registry", "build"]:
-    """Decide without changing anything."""
+def choose(
+    engine: Engine, catalogue: Catalogue, asked: Source, minor: str = ""
+) -> Literal["registry", "build"]:
+    """Decide without changing anything. ``minor``: a Kubernetes version other than the catalogue's is only pulled."""
     if asked != "auto":
         return asked
+    if minor not in {"", catalogue.minor}:
+        return "registry"
     if engine.has_image(node.tag(catalogue)):
         return "build"
     if engine.has_image(catalogue.images["node"].pulled):
@@ -41,13 +45,25 @@ def reachable(url: str = REGISTRY) -> bool:
         return False
 
 
-def node_image(catalogue: Catalogue, source: Literal["registry", "build"]) -> str:
-    return catalogue.images["node"].pulled if source == "registry" else node.tag(catalogue)
+def node_image(catalogue: Catalogue, source: Literal["registry", "build"], minor: str = "") -> str:
+    """The node image's full name. Raises StageError when there is none of Kubernetes ``minor`` ("": the usual)."""
+    pulled = catalogue.images["node"].further
+    if minor in {"", catalogue.minor}:
+        return catalogue.images["node"].pulled if source == "registry" else node.tag(catalogue)
+    if minor not in pulled:
+        there = ", ".join(sorted({catalogue.minor, *pulled}))
+        raise StageError(f"no node image of Kubernetes {minor} in the catalogue", hint=f"one of: {there}")
+    if source == "build":
+        raise StageError(
+            f"only Kubernetes {catalogue.minor} is built from source", hint=f"--source registry for {minor}"
+        )
+    return pulled[minor]
 
 
 def known(catalogue: Catalogue, image: str) -> bool:
     """Whether a cluster of this node image is one that the catalogue describes, whatever its source."""
-    return image in (node_image(catalogue, "registry"), node_image(catalogue, "build"))
+    pulled = catalogue.images["node"].further.values()
+    return image in (node_image(catalogue, "registry"), node_image(catalogue, "build"), *pulled)
 
 
 def built(catalogue: Catalogue, image: str) -> bool:

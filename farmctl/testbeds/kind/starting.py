@@ -47,6 +47,7 @@ class Wanted:
     workers: int | None = None
     name: str | None = None
     source: sources.Source = "auto"
+    kubernetes: str = ""  # a minor version of the catalogue, "1.35"
     timeout_s: float = 300.0
 
 
@@ -58,7 +59,7 @@ def bring_up(wanted: Wanted, folder: KindFolder, say: Say) -> Installed:
             f"a farm is installed in the cluster {there.context}", hint="farmctl down first, or up --context"
         )
     engine, catalogue = engines.find(), catalogues.read()
-    source = sources.choose(engine, catalogue, wanted.source)
+    source = sources.choose(engine, catalogue, wanted.source, wanted.kubernetes)
     shape = shape_for(wanted, there, catalogue, engine, source)
     made = nodes.listed(engine, shape.name)
     nodes.refuse_foreign(shape.name, made)
@@ -81,8 +82,9 @@ def shape_for(
 ) -> Shape:
     """The cluster's shape: what was not asked for stays as it is."""
     old = there.shape if there is not None else None
-    image = sources.node_image(catalogue, "build" if source == "build" else "registry")
-    if old is not None and wanted.source == "auto" and sources.known(catalogue, old.node_image):
+    image = sources.node_image(catalogue, "build" if source == "build" else "registry", wanted.kubernetes)
+    as_it_is = wanted.source == "auto" and not wanted.kubernetes
+    if old is not None and as_it_is and sources.known(catalogue, old.node_image):
         image = old.node_image
     default = Shape(node_image=image)
     host, port = wanted.door or (

@@ -39,6 +39,15 @@ def test_pulled_node_image_is_pinned_and_of_the_same_minor():
     assert name.rpartition(":")[2].split(".")[:2] == found.versions["kubernetes"].split(".")[:2]
 
 
+def test_further_node_images_are_pinned_and_within_kubectls_skew():
+    found = catalogue.read()
+    for minor, image in found.images["node"].further.items():
+        name, _, digest = image.partition("@sha256:")
+        assert len(digest) == 64
+        assert name.rpartition(":v")[2].rpartition(".")[0] == minor
+        assert abs(int(minor.split(".")[1]) - int(found.minor.split(".")[1])) == 1
+
+
 def test_kept_programs_stand_apart_by_version(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     entry = catalogue.read().providing("kubectl")

@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from farmctl.errors import StageError
 from farmctl.images import catalogue, node, sources
 
 FOUND = catalogue.read()
@@ -36,7 +37,22 @@ def test_choice(monkeypatch, there, answers, asked, chosen):
     assert sources.choose(Store(*there), FOUND, asked) == chosen
 
 
+def test_another_kubernetes_is_pulled_and_never_built(monkeypatch):
+    monkeypatch.setattr(sources, "reachable", lambda: False)
+    assert sources.choose(Store(BUILT), FOUND, "auto", "1.35") == "registry"
+    assert sources.choose(Store(BUILT), FOUND, "auto", FOUND.minor) == "build"
+    assert ":v1.35." in sources.node_image(FOUND, "registry", "1.35")
+    assert sources.node_image(FOUND, "registry", FOUND.minor) == PULLED
+    with pytest.raises(StageError, match="built from source") as caught:
+        sources.node_image(FOUND, "build", "1.35")
+    assert "--source registry" in caught.value.hint
+    with pytest.raises(StageError, match=r"no node image of Kubernetes 1\.2") as caught:
+        sources.node_image(FOUND, "registry", "1.2")
+    assert "1.34, 1.35" in caught.value.hint
+
+
 def test_either_node_image_is_known():
+    assert all(sources.known(FOUND, image) for image in FOUND.images["node"].further.values())
     assert sources.known(FOUND, PULLED)
     assert sources.known(FOUND, BUILT)
     assert not sources.known(FOUND, "docker.io/kindest/node:v1.20.0")
