@@ -128,9 +128,16 @@ def _load(engine: "Engine", say: "Say") -> None:
 
 
 def _prune(engine: "Engine", say: "Say") -> None:
-    from farmctl.images import catalogue, listing
+    import shutil
+
+    from farmctl.images import catalogue, gobuild, listing
     from farmctl.testbeds.kind.state import KindFolder
 
+    for folder in listing.stale_programs(catalogue.read()):
+        say(f"removing {folder}")
+        shutil.rmtree(folder)
+        print(folder)
+    gobuild.drop_go_caches()
     there = KindFolder().read()
     in_use = [*there.images.values(), *([there.shape.node_image] if there.shape else [])] if there else []
     for tag in listing.stale(engine, catalogue.read(), in_use):

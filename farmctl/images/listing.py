@@ -3,9 +3,10 @@
 import json
 from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from farmctl.images import base, farm, loading, node
+from farmctl.images import base, farm, gobuild, loading, node
 from farmctl.images.catalogue import Catalogue
 from farmctl.images.engines import Engine
 
@@ -53,6 +54,12 @@ def stale(engine: Engine, catalogue: Catalogue, in_use: Iterable[str]) -> list[s
     keep = {*current(catalogue).values(), *in_use}
     repositories = {catalogue.images[name].name for name in BUILT_HERE}
     return sorted(tag for tag in tags(engine) if built_here(tag, repositories) and tag not in keep)
+
+
+def stale_programs(catalogue: Catalogue) -> list[Path]:
+    """Folders of kept programs whose version the catalogue no longer names."""
+    keep = {gobuild.kept_at(entry, name).parent for entry in catalogue.binaries for name in entry.names}
+    return sorted(set((gobuild.cache_folder() / "bin").glob("*")) - keep)
 
 
 def built_here(tag: str, repositories: Container[str]) -> bool:

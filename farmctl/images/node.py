@@ -16,7 +16,7 @@ from pathlib import Path
 from farmctl.images import base, preloads
 from farmctl.images.catalogue import ROOT, Catalogue
 from farmctl.images.engines import Engine
-from farmctl.images.gobuild import Say, build_all, kept_at, run
+from farmctl.images.gobuild import Say, build_all, drop_go_caches, kept_at, run
 
 RECIPES = ROOT / "images"
 ON_NODE = ("containerd", "ctr", "containerd-shim-runc-v2", "crictl")
@@ -56,6 +56,7 @@ def ensure(engine: Engine, catalogue: Catalogue, say: Say, *, pull_base: bool) -
         do()
         taken[step] = round(time.monotonic() - began, 1)
     preloads.forget(engine, catalogue, bare)
+    drop_go_caches()
     return taken
 
 
