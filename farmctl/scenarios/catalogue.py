@@ -35,6 +35,8 @@ NAMES = (
     "cold-start",
     "scale-from-queue",
     "scale-down-spares-busy",
+    "rollout",
+    "spot-reclaim",
 )
 
 

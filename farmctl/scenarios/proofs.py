@@ -1,27 +1,11 @@
 """Did the fault really happen? Looked at from outside, apart from what the testbed says it did."""
 
 import asyncio
-from contextlib import suppress
 
 from farmctl.scenarios.stage import Stage
 from farmctl.testbeds.base import Pod
 
-CONNECT_S = 1.0
 SEEN_S = 5.0
-
-
-async def listens(address: str) -> bool:
-    """Whether anything accepts a connection at ``host:port``."""
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(CONNECT_S):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except OSError:
-        return False
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return True
 
 
 async def pod_is_gone(stage: Stage, before: Pod) -> bool:
@@ -31,7 +15,7 @@ async def pod_is_gone(stage: Stage, before: Pod) -> bool:
         now = next((pod for pod in await stage.testbed.pods() if pod.uid == before.uid), None)
         if now is None or now.restarts > before.restarts or now.phase == "Failed":
             return True
-        return not await listens(before.address)
+        return not await stage.testbed.listens(before)
 
     try:
         async with asyncio.timeout(SEEN_S):

@@ -31,12 +31,16 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The pod's own condition beside what its endpoint says; ``differs_s`` since when they disagree, else 0."""
+    """The pod's own condition beside what its endpoint says; ``differs_s`` since when they disagree, else 0.
+
+    ``changed_s`` is the age of the pod's condition, None where the testbed does not date it.
+    """
 
     pod: str
     pod_ready: bool
     endpoint_ready: bool
     differs_s: float
+    changed_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,10 @@ class Testbed(Protocol):
     async def setup(self) -> Setup: ...
     async def pods(self) -> list[Pod]: ...
     async def readiness(self) -> list[Readiness]: ...
+    async def listens(self, pod: Pod) -> bool:
+        """Whether anything accepts a connection at the pod's address, asked from where that address is known."""
+        ...
+
     async def pod_log(self, pod: str) -> list[str]: ...
     async def pod_logs_since(self, mark: float) -> dict[str, list[str]]:
         """Log lines (JSON, one event each) of every pod alive or dead since wall-clock ``mark``."""
@@ -89,8 +97,11 @@ class Testbed(Protocol):
         """Log lines (JSON, one event each) of every proxy process alive or dead since wall-clock ``mark``."""
         ...
 
-    async def kill(self, pod: str, *, grace_s: float = 0.0) -> None:
-        """0: SIGKILL of everything in the pod at once. Else SIGTERM, SIGKILL after grace_s; returns at once."""
+    async def kill(self, pod: str, *, grace_s: float = 0.0) -> float:
+        """0: SIGKILL of everything in the pod at once. Else SIGTERM, SIGKILL after grace_s; returns at once.
+
+        Returns the wall-clock time at which the signal had been sent: on a cluster the way there takes seconds.
+        """
         ...
 
     async def kill_chrome(self, pod: str) -> None: ...
@@ -114,6 +125,12 @@ class Testbed(Protocol):
         ...
 
     async def scale(self, pods: int) -> None: ...
+    async def roll_out(self) -> None:
+        """A new template for all pods, rolled out as `farmctl up` does it. Returns when every pod that takes callers
+        is new; the old ones may still finish their sessions.
+        """
+        ...
+
     async def autoscale(self, scaling: Scaling | None) -> None: ...
     async def restart_proxy(self, *, how: Literal["kill", "term"] = "term", wait: bool = True) -> None:
         """End the proxy (SIGKILL or SIGTERM) and start a new one. With ``wait`` the new one is ready."""
@@ -125,7 +142,18 @@ class Testbed(Protocol):
 
     async def stop_api(self) -> None: ...
     async def start_api(self) -> None: ...
-    async def reclaim_node(self, node: str, *, notice_s: float) -> Sequence[str]: ...
+    async def reclaim_node(self, node: str, *, notice_s: float) -> Sequence[str]:
+        """The node's pods are told to go, and the node is lost ``notice_s`` later; returns the pods' names at once."""
+        ...
+
+    async def node_is_lost(self, node: str) -> bool:
+        """Whether the machine itself is gone, by its own word and not the control plane's."""
+        ...
+
+    async def return_nodes(self) -> Sequence[str]:
+        """Bring reclaimed nodes back; returns the names of those that were gone, when pods can be put there again."""
+        ...
+
     async def restore(self) -> None:
         """Undo every fault, back to the setup: pods, probes, slices, proxy, API server, scaling. Waits until
         the farm is whole (all pods free, nothing held).

@@ -6,6 +6,7 @@ on a node without knowing what was done.
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -79,13 +80,13 @@ class Containers:
         found = await self.listed(place.node)
         return [each for each in found if each.pod_uid == place.uid and each.running]
 
-    async def kill(self, place: Place) -> None:
-        """SIGKILL all processes of the pod, and return when they are gone. Raises NotStaged."""
+    async def kill(self, place: Place) -> float:
+        """SIGKILL all processes of the pod, and return when they are gone; the time of the signal. Raises NotStaged."""
         ids = " ".join(each.id for each in await self.running(place))
         if not ids:
-            return
+            return time.time()
         try:
-            await self.run(place.node, kill_script(ids))
+            return float(await self.run(place.node, kill_script(ids)))
         except StageError as error:
             raise NotStaged(f"the pod's processes do not end: {error}") from error
 
@@ -122,6 +123,12 @@ class Containers:
         async with asyncio.TaskGroup() as group:
             for name in names:
                 group.create_task(self.run(name, MENDING))
+
+    async def accepts(self, node: str, address: str) -> bool:
+        """Whether a connection from the node to host:port is made."""
+        host, _, port = address.rpartition(":")
+        asked = f"timeout 1 bash -c ': < /dev/tcp/{host}/{port}' 2>/dev/null && echo yes || true"
+        return "yes" in await self.run(node, asked)
 
     async def refuses(self, node: str, address: str) -> bool:
         """Whether a connection from the node to host:port is refused at once: nothing listens there."""
@@ -163,9 +170,10 @@ def kill_script(ids: str) -> str:
     # A task that is gone meanwhile is what was asked for; that all are gone is looked at below.
     return f"""
 for id in {ids}; do
-  ctr -n k8s.io task resume "$id" 2>/dev/null || true
-  ctr -n k8s.io task kill -a -s SIGKILL "$id" 2>/dev/null || true
+  ctr -n k8s.io task resume "$id" >/dev/null 2>&1 || true
+  ctr -n k8s.io task kill -a -s SIGKILL "$id" >/dev/null 2>&1 || true
 done
+date +%s.%N
 for id in {ids}; do
   n=0
   while grep -qs "$id" /proc/[0-9]*/cgroup; do

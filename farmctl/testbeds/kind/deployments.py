@@ -4,7 +4,9 @@ Never asked for availability: a leased pod is not ready, so a farm in use looks 
 A pod is fine when it is ready, or when the proxy has it in use.
 """
 
+import asyncio
 import math
+import time
 from collections.abc import Mapping
 
 from farmctl.errors import StageError
@@ -14,11 +16,13 @@ from farmctl.testbeds.kind.faults import FaultsFile, container_of, undone
 from farmctl.testbeds.kind.limits import until
 from farmctl.testbeds.kind.objects import BROWSERS, PROXY, PROXY_PODS, Api, Json
 from farmctl.testbeds.kind.readying import Picture, in_use, picture
+from farmctl.testbeds.kind.rolling import STRATEGY, Rollout
 from farmctl.testbeds.kind.stand_ins import UNREADY
 
 JSON_PATCH = "application/json-patch+json"
 ENV_PATH = "/spec/template/spec/containers/0/env"
 PROBE_PATH = "/spec/template/spec/containers/0/readinessProbe"
+ROLLED = "farmctl.dev/rolled"  # stays: taking it away would be another rollout, and nothing reads it
 SCALED_S = 60.0  # controllers that were cut off from the API server look again after 13 s at most
 ROLLED_OUT_S = 180.0
 PROXY_S = 90.0
@@ -108,6 +112,30 @@ class Deployments:
         except StageError as error:
             trouble = "; ".join(str(part) for one in seen for part in (one, *one.trouble))
             raise type(error)(f"{error}: {trouble}") from error
+
+    async def roll_out(self, rollout: Rollout) -> None:
+        """A new annotation, walked through the farm. Returns when only new pods take callers. Raises NotStaged."""
+        note = {"metadata": {"annotations": {ROLLED: f"{time.time():.3f}"}}}
+        await self._api.patch_deployment(BROWSERS, {"spec": {"template": note}})
+
+        async def walked() -> bool:
+            seen = await self.picture()
+            await asyncio.to_thread(
+                rollout.go_on, wanted=seen.wanted, new=seen.new, fine=seen.fine, old=seen.old
+            )
+            return seen.served
+
+        try:
+            await until(walked, "only new pods take callers", ROLLED_OUT_S)
+        finally:
+            await asyncio.to_thread(rollout.leave)
+
+    async def usual_strategy(self) -> None:
+        """What a rollout that was broken off left is put back."""
+        rolling = (await self.get(BROWSERS))["spec"]["strategy"]["rollingUpdate"]
+        if rolling["maxUnavailable"] != STRATEGY:
+            change = {"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": STRATEGY}}}}
+            await self._api.patch_deployment(BROWSERS, change)
 
     async def picture(self) -> Picture:
         """One look at Deployments, ReplicaSets and pods, and at what the proxy has in use."""

@@ -6,6 +6,7 @@ finish by themselves.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,6 +156,9 @@ def wait_until_served(
         raise StageError(
             "\n  ".join([str(error), *causes]), hint="farmctl status; farmctl logs proxy"
         ) from error
+    finally:
+        with suppress(StageError):  # the next `up` applies the manifest's own again
+            rollout.leave()
 
 
 def pressed(kubectl: Kubectl) -> Sequence[str]:

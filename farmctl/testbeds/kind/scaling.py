@@ -4,8 +4,9 @@ import msgspec
 
 from farmctl.errors import StageError
 from farmctl.images import catalogue as catalogues
+from farmctl.images import engines
 from farmctl.images.gobuild import Say
-from farmctl.testbeds.kind import applying, doors, programs, readying, starting
+from farmctl.testbeds.kind import applying, doors, gateways, programs, readying, starting
 from farmctl.testbeds.kind.kubectl import Kubectl
 from farmctl.testbeds.kind.manifests import render
 from farmctl.testbeds.kind.state import Installed, KindFolder
@@ -28,7 +29,9 @@ def scale(folder: KindFolder, pods: int, say: Say, *, timeout_s: float | None) -
         raise StageError("no farm is up", hint="farmctl up")
     kubectl, reach = opened(there, folder, say)
     there = folder.write(msgspec.structs.replace(there, pods=pods))
-    manifests = render(kubectl.program, starting.rendering(there, folder))
+    # Without it the pods would lose their way to the scenarios' pages, which is a rollout of them all.
+    harness = gateways.host_address(engines.find()) if there.shape is not None else ""
+    manifests = render(kubectl.program, starting.rendering(there, folder, harness))
     applying.apply(kubectl, manifests, force=there.shape is not None)
     if timeout_s is not None:
         readying.wait_until_served(kubectl, there.namespace, reach, timeout_s=timeout_s, progress=say)

@@ -15,6 +15,8 @@ from farmctl.testbeds.kind.state import KindFolder
 
 TAINT = {"key": "farmctl.dev/reclaimed", "value": "now", "effect": "NoExecute"}
 TOLD_S = 20.0
+# Gone with the node's network, so there is nothing to undo.
+SILENCE = "\n".join(f"iptables -w -I {chain} -j DROP" for chain in ("OUTPUT", "FORWARD", "INPUT"))
 
 
 class Spot:
@@ -33,8 +35,12 @@ class Spot:
         return lost
 
     async def lose(self, node: str) -> None:
-        """The node ends as a machine does whose power is cut."""
+        """The node ends as a machine does whose power is cut: it says nothing more, then it is gone.
+
+        (Killed processes would close their connections, and callers would learn of it by that.)
+        """
         engine = self._cluster.engine
+        await asyncio.to_thread(nodes.sh, engine, node, SILENCE)
         await asyncio.to_thread(engine.run, "kill", node)
         left = await asyncio.to_thread(nodes.listed, engine, self._cluster.shape.name)
         if any(each.name == node and each.running for each in left):

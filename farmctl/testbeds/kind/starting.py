@@ -21,6 +21,7 @@ from farmctl.testbeds.kind import (
     cluster,
     doors,
     gateways,
+    mending,
     nodes,
     preflight,
     programs,
@@ -74,6 +75,7 @@ def bring_up(wanted: Wanted, folder: KindFolder, say: Say) -> Installed:
         there = msgspec.structs.replace(there, pods=wanted.pods)
     running = opened(engine, catalogue, folder, shape, say)
     images = ensure_images(engine, catalogue, shape, source, say)
+    mending.mend_nodes(running, say)
     return install(running, cluster.ensure(running, there, say), images, say, timeout_s=wanted.timeout_s)
 
 
@@ -139,6 +141,7 @@ def install(
         manifests = render(kubectl.program, rendering(there, folder, gateways.host_address(running.engine)))
         say("applying the manifests")
         applying.apply(kubectl, manifests, force=True)
+        mending.undo(running, there, say)
         applying.prune(kubectl, there.namespace, manifests)
         reach = doors.HostReach(shape.door, shape.admin)
         say("waiting for the pods")

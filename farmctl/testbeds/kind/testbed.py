@@ -4,6 +4,7 @@ A verb that can end a pod first keeps what the pods wrote; a fault is written do
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from farmctl.testbeds.kind.faults import FaultsFile
 from farmctl.testbeds.kind.limits import until
 from farmctl.testbeds.kind.objects import BROWSERS, PROXY, Api, ApiAway, Json
 from farmctl.testbeds.kind.proxies import Proxies
+from farmctl.testbeds.kind.rolling import Rollout
 from farmctl.testbeds.kind.spot import Spot
 from farmctl.testbeds.kind.state import Installed, KindFolder
 from farmctl.testbeds.kind.wholeness import Wholeness
@@ -93,6 +95,13 @@ class KindTestbed:
         pods, slices = await asyncio.gather(self._api.pods(), self._api.slices())
         return readings.readiness(pods, slices, datetime.now(UTC))
 
+    async def listens(self, pod: Pod) -> bool:
+        """Asked from the pod's own node: this machine has no way to a pod's address. A lost node has no listener."""
+        try:
+            return bool(pod.node and pod.address) and await self._containers.accepts(pod.node, pod.address)
+        except StageError:
+            return False
+
     async def pod_log(self, pod: str) -> list[str]:
         return (await self.pod_logs_since(0.0)).get(pod, [])
 
@@ -103,20 +112,21 @@ class KindTestbed:
         found = await self._witnesses.since(self._opened.node_names, mark, "proxy")
         return witnesses.in_order(line for lines in found.values() for line in lines)
 
-    async def kill(self, pod: str, *, grace_s: float = 0.0) -> None:
+    async def kill(self, pod: str, *, grace_s: float = 0.0) -> float:
         """With the API server away only the processes die, and the kubelet starts the pod again in its place."""
         one = await self._find(pod)
         await self._keep([one.node])
         self._faults.tell(f"kill {pod}")
         if grace_s > 0:
             await self._api.delete_pod(pod, one.uid, grace_s=max(1.0, grace_s))
-            return
-        await self._containers.kill(_place(one))
+            return time.time()
+        at = await self._containers.kill(_place(one))
         try:
             await self._api.delete_pod(pod, one.uid, grace_s=0)
             await until(lambda: self._is_gone(one), f"{pod} is gone", GONE_S)
         except ApiAway:
             pass
+        return at
 
     async def kill_unnoticed(self, pod: str) -> None:
         """The pod dies and no controller runs to say so: its slice goes on saying ready, until ``restore``.
@@ -182,6 +192,12 @@ class KindTestbed:
         await self._keep()
         self._faults.tell(f"scaled to {pods}")
         await self._deployments.scale(pods)
+
+    async def roll_out(self) -> None:
+        """As `farmctl up` does it, an annotation being all that is new."""
+        await self._keep()
+        self._faults.tell("rollout")
+        await self._deployments.roll_out(Rollout(self._opened.cluster.kubectl, self.namespace))
 
     async def resize(self, pods: int, scaling: Scaling | None) -> None:
         """As a person scales: also what ``restore`` goes back to. Nobody is left here to run an autoscaler."""
@@ -257,6 +273,11 @@ class KindTestbed:
         await self._kept.start(LOSS, self._lose_after(node, notice_s))
         return lost
 
+    async def node_is_lost(self, node: str) -> bool:
+        """By the engine's word: no such container runs."""
+        found = await asyncio.to_thread(self._opened.cluster.nodes)
+        return all(each.name != node or not each.running for each in found)
+
     async def return_nodes(self) -> list[str]:
         """Bring reclaimed nodes back before ``restore`` would; the names of those that were gone."""
         await self._kept.stop(LOSS)
@@ -264,7 +285,18 @@ class KindTestbed:
 
     async def restore(self) -> None:
         await self._kept.stop_all()
-        whole = Wholeness(
+        await self._keep()
+        await self._whole().restore(list(self._opened.node_names), self._installed().pods)
+
+    async def undo(self) -> list[str]:
+        """What a command that is gone has left broken, all pods in use or not; what it had done, for a person."""
+        told = self._faults.read().told
+        await self._whole().undo(list(self._opened.node_names), self._installed().pods)
+        self._faults.clear()
+        return told
+
+    def _whole(self) -> Wholeness:
+        return Wholeness(
             api=self._api,
             admin=self._status,
             containers=self._containers,
@@ -274,8 +306,6 @@ class KindTestbed:
             spot=self._spot,
             faults=self._faults,
         )
-        await self._keep()
-        await whole.restore(list(self._opened.node_names), self._installed().pods)
 
     async def _lose_after(self, node: str, notice_s: float) -> None:
         await asyncio.sleep(notice_s)

@@ -43,13 +43,16 @@ class Wholeness:
 
     async def restore(self, node_names: list[str], pods: int) -> None:
         """Back to ``pods`` free pods and one proxy. Raises StageError with what is still wrong."""
-        await self._machines(node_names)
-        await self._objects()
-        changed = await self._settings(pods)
-        if BROWSERS in changed:
+        if BROWSERS in await self.undo(node_names, pods):
             await self._deployments.until_rolled_out()
         await self._until_whole(pods)
         self._faults.clear()
+
+    async def undo(self, node_names: list[str], pods: int) -> list[str]:
+        """Every fault, but wait for no pod; the Deployments whose settings were put back."""
+        await self._machines(node_names)
+        await self._objects()
+        return await self._settings(pods)
 
     async def _machines(self, node_names: list[str]) -> None:
         # With the API server cut off no node turns Ready; with its own node away it cannot be mended yet.
@@ -70,6 +73,7 @@ class Wholeness:
             await self._proxies.take_away()
         await self._proxies.end_draining()
         changed = await self._deployments.put_back()
+        await self._deployments.usual_strategy()
         await self._deployments.replicas(BROWSERS, pods)
         await self._proxies.put_back()
         return changed

@@ -1,15 +1,22 @@
 """The local testbed as scenarios see it: every verb is a call to the supervisor, logs are read from its folder."""
 
+import asyncio
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Literal
 
 import msgspec
 
-from farmctl.testbeds.base import Pod, Readiness, Scaling, Setup
+from farmctl.testbeds.base import NotStaged, Pod, Readiness, Scaling, Setup
 from farmctl.testbeds.local import netcut
 from farmctl.testbeds.local.control_client import ControlClient, NoFarm
 from farmctl.testbeds.local.state import PROXY_LOG, StateFolder
+
+CONNECT_S = 1.0
+NO_ROLLOUT = "no Deployment is rolled out here: the testbed starts its pods itself"
+NO_NODES = "nodes are names here: there is no machine to lose and to bring back"
 
 
 class LocalTestbed:
@@ -25,7 +32,9 @@ class LocalTestbed:
         self.admin = f"http://{settings['admin']}"
         self.api: str = state["api"]
         reason = netcut.reason_against()
-        self.cannot: dict[str, str] = {"cut_off": reason} if reason else {}
+        self.cannot: dict[str, str] = {"roll_out": NO_ROLLOUT, "return_nodes": NO_NODES}
+        if reason:
+            self.cannot["cut_off"] = reason
 
     @classmethod
     async def connect(cls, folder: StateFolder) -> "LocalTestbed":
@@ -50,6 +59,9 @@ class LocalTestbed:
     async def readiness(self) -> list[Readiness]:
         return msgspec.convert((await self.state())["readiness"], list[Readiness])
 
+    async def listens(self, pod: Pod) -> bool:
+        return await accepts(pod.address)
+
     async def pod_log(self, pod: str) -> list[str]:
         return self._folder.pod_logs.lines(pod)
 
@@ -61,8 +73,9 @@ class LocalTestbed:
         """The proxy's log lines (JSON) since wall-clock ``mark``, of all its starts."""
         return self._folder.logs.since(PROXY_LOG, mark)
 
-    async def kill(self, pod: str, *, grace_s: float = 0.0) -> None:
+    async def kill(self, pod: str, *, grace_s: float = 0.0) -> float:
         await self._client.verb("kill", pod=pod, grace_s=grace_s)
+        return time.time()
 
     async def kill_chrome(self, pod: str) -> None:
         await self._client.verb("kill_chrome", pod=pod)
@@ -97,6 +110,9 @@ class LocalTestbed:
     async def scale(self, pods: int) -> None:
         await self._client.verb("scale", pods=pods)
 
+    async def roll_out(self) -> None:
+        raise NotStaged(NO_ROLLOUT)
+
     async def resize(self, pods: int, scaling: Scaling | None) -> None:
         """As a person scales: also what ``restore`` goes back to."""
         await self._client.verb("resize", pods=pods, scaling=scaling and asdict(scaling))
@@ -120,5 +136,25 @@ class LocalTestbed:
         names: list[str] = await self._client.verb("reclaim_node", node=node, notice_s=notice_s)
         return names
 
+    async def node_is_lost(self, node: str) -> bool:
+        raise NotStaged(f"{node}: {NO_NODES}")
+
+    async def return_nodes(self) -> Sequence[str]:
+        raise NotStaged(NO_NODES)
+
     async def restore(self) -> None:
         await self._client.verb("restore")
+
+
+async def accepts(address: str) -> bool:
+    """Whether anything accepts a connection at ``host:port`` of this machine."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except OSError:
+        return False
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return True

@@ -18,8 +18,10 @@ from farmctl.scenarios import (
     mid_job_kill,
     pod_never_ready,
     proxy_restart,
+    rollout,
     scale_down_spares_busy,
     scale_from_queue,
+    spot_reclaim,
     stale_endpoint,
 )
 from farmctl.scenarios.results import Fate
@@ -45,6 +47,7 @@ KILL = [fate(f"page-{n:02}") for n in range(1, 21) if n != 6]
 REFUSED_0 = ["Refused: refused: no-free-pod (503): x"]
 REFUSED_2 = ["Refused: refused: hold-timeout (503): x"]
 DRAINING = ["Refused: refused: draining (503)"]
+DOOMED = [fate(f"doomed-{n}", errors=["JobLost: gone"], attempts=2) for n in (1, 2)]
 
 GOOD = {
     stale_endpoint: stale_endpoint.Evidence("127.0.1.201:9222", fates(10), 3, 2, 3, 14.0),
@@ -75,6 +78,8 @@ GOOD = {
     scale_down_spares_busy: scale_down_spares_busy.Evidence(
         fates(4), fates(4, "n"), ["p3", "p4"], ["farm/p1/u1", "farm/p2/u2"], 2
     ),
+    rollout: rollout.Evidence(fates(60), fate("through"), [], [], 4, 20, 5.0, 3),
+    spot_reclaim: spot_reclaim.Evidence(DOOMED, fates(6), 2, 31.0, 9.0, [], ["p9"]),
 }
 
 BROKEN = [
@@ -145,6 +150,25 @@ BROKEN = [
     (scale_down_spares_busy, {"newcomers": [LATE]}, "newcomers served"),
     (scale_down_spares_busy, {"newcomers_on": ["farm/p3/u3"]}, "told to go"),
     (scale_down_spares_busy, {"pods_left": 4}, "pods left"),
+    (rollout, {"fates": [*fates(59), STRUCK]}, "saw an error"),
+    (rollout, {"fates": [*fates(59), LATE]}, "callers done"),
+    (rollout, {"through": LOST}, "undisturbed"),
+    (rollout, {"broken": ["c-1: drained"]}, "did not end"),
+    (rollout, {"old_left": ["p1"]}, "old pods"),
+    (rollout, {"pods": 3}, "pods at the end"),
+    (rollout, {"grants": 3}, "grants"),
+    (rollout, {"longest_without_grant_s": 16.0}, "without a grant"),
+    (rollout, {"busy_told_to_go": 0}, "while leased"),
+    (spot_reclaim, {"doomed": [], "cut_off": 0}, "could not end"),
+    (spot_reclaim, {"doomed": [DOOMED[0], fate("doomed-2")]}, "saw an error"),
+    (spot_reclaim, {"others": [*fates(5), STRUCK]}, "saw an error"),
+    (spot_reclaim, {"doomed": [DOOMED[0], fate("doomed-2", "lost", ["JobLost: x"])]}, "retry"),
+    (spot_reclaim, {"others": [*fates(5), LATE]}, "all others"),
+    (spot_reclaim, {"cut_off": 3}, "cut off"),
+    (spot_reclaim, {"noticed_s": 46.0}, "to the last error"),
+    (spot_reclaim, {"healed_s": 61.0}, "whole pool elsewhere"),
+    (spot_reclaim, {"lost_left": ["p1"]}, "left at the end"),
+    (spot_reclaim, {"taken_back": []}, "came back"),
 ]
 
 
