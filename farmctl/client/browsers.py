@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from farmctl.client.endpoints import Wishes, browser_url
 from farmctl.client.errors import JobLost, from_playwright
-from farmctl.client.transport import HOLD_DEFAULT_S
+from farmctl.client.transport import HOLD_DEFAULT_S, reach
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
@@ -71,9 +71,12 @@ async def _connect(playwright: "Playwright", door: str, wishes: Wishes) -> "Brow
     from playwright.async_api import Error
 
     hold_s = HOLD_DEFAULT_S if wishes.hold_s is None else wishes.hold_s
+    url = browser_url(door, wishes)
+    # Playwright has one limit for connecting and for being held; this way the connecting keeps a short one.
+    (await reach(door))[1].close()
     try:
         return await playwright.chromium.connect_over_cdp(
-            browser_url(door, wishes),
+            url,
             headers=wishes.headers() or None,
             timeout=(hold_s + CONNECT_MARGIN_S) * 1000,
         )

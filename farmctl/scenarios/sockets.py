@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from farmwire import headers, paths
 
 from farmctl.client.endpoints import Wishes, browser_url, http_url
-from farmctl.client.errors import DoorUnreachable, JobLost, from_answer
+from farmctl.client.errors import JobLost, from_answer
+from farmctl.client.transport import reach
 
 HEAD_LIMIT = 65536
 CLOSE_FRAME, TEXT_FRAME = 0x8, 0x1
@@ -45,12 +46,7 @@ class RawCaller:
 
     @classmethod
     async def reach(cls, door: str) -> "RawCaller":
-        parts = urlsplit(door)
-        try:
-            streams = await asyncio.open_connection(parts.hostname, parts.port, limit=HEAD_LIMIT)
-        except OSError as error:
-            raise DoorUnreachable(door, error) from error
-        return cls(*streams)
+        return cls(*await reach(door, buffer=HEAD_LIMIT))
 
     async def ask(self, door: str, wishes: Wishes) -> Granted:
         """Send the upgrade; return what the 101 says. Raises Refused, or JobLost when the door closes."""
