@@ -1,5 +1,6 @@
 """``farmctl status``: the pods as the control plane and the proxy see them, and where the two disagree."""
 
+from collections import deque
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ class Output(StrEnum):
 
 
 WATCH_S = 0.5
+WATCH_CLUSTER_S = 1.5  # each picture is three calls of kubectl
 
 
 def status(
@@ -28,22 +30,25 @@ def status(
     ] = Output.table,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Show it live until Ctrl-C.")] = False,
     disagree_after: Annotated[
-        float, typer.Option(min=0, help="Seconds that pod and endpoint may disagree before it is a fault.")
+        float, typer.Option(min=0, help="Seconds that a disagreement may last before it is a fault.")
     ] = 30.0,
 ) -> None:
-    """Show the farm: pods, leases, callers held. Exit 3 when none is up, or pods and endpoints disagree for long."""
+    """Show the farm: pods, leases, callers held, and where API server and proxy disagree.
+
+    Exit 3 when none is up, when API server, proxy or a node is down, or when a disagreement lasts.
+    """
     import asyncio
 
     seen = asyncio.run(_watch(output, disagree_after) if watch else _once(output, disagree_after))
-    if seen.disagreements(disagree_after):
+    if not seen.healthy():
         raise typer.Exit(3)
 
 
 async def _once(output: Output, disagree_after_s: float) -> "FarmStatus":
     from farmctl.reports import farm_status
-    from farmctl.testbeds.finding import current
+    from farmctl.testbeds.finding import look
 
-    seen = await farm_status.read(await current())
+    seen = await farm_status.lasting(await look(), disagree_after_s)
     if output is Output.json:
         import json
 
@@ -55,7 +60,7 @@ async def _once(output: Output, disagree_after_s: float) -> "FarmStatus":
     elif output is Output.name:
         print("\n".join(f"pod/{row.name}" for row in seen.rows))
     else:
-        _console().print(_picture(seen, output, disagree_after_s))
+        _console().print(_picture(seen, output))
     return seen
 
 
@@ -66,20 +71,25 @@ async def _watch(output: Output, disagree_after_s: float) -> "FarmStatus":
 
     from farmctl.errors import UsageError
     from farmctl.reports import farm_status
-    from farmctl.testbeds.finding import current
+    from farmctl.testbeds.finding import look
 
     if output not in {Output.table, Output.wide}:
         raise UsageError(f"-w shows a table, not {output.value}", hint="farmctl status -w")
-    testbed, console, shown = await current(), _console(), ""
+    farm, console, shown = await look(), _console(), ""
+    pause_s = WATCH_S if farm.kind == "local" else WATCH_CLUSTER_S
+    # What one look cannot tell from a moment's lag has to stand in an earlier picture too.
+    frames = deque([await farm_status.read(farm)], maxlen=max(1, round(farm_status.LOOK_AGAIN_S / pause_s)))
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            seen = await farm_status.read(testbed)
-            picture = _picture(seen, output, disagree_after_s)
+            now = await farm_status.read(farm)
+            seen = farm_status.judged(now, frames[0], disagree_after_s)
+            frames.append(now)
+            picture = _picture(seen, output)
             if console.is_terminal:
                 live.update(picture, refresh=True)
             elif shown != (shown := seen.gist()):
                 console.print(picture)  # a pipe gets each change once, not a picture twice a second
-            await asyncio.sleep(WATCH_S)
+            await asyncio.sleep(pause_s)
 
 
 def _console() -> "Console":
@@ -91,11 +101,9 @@ def _console() -> "Console":
     return console
 
 
-def _picture(seen: "FarmStatus", output: Output, disagree_after_s: float) -> Any:
+def _picture(seen: "FarmStatus", output: Output) -> Any:
     from rich.console import Group
 
-    from farmctl.reports import farm_status
+    from farmctl.reports import status_tables
 
-    return Group(
-        farm_status.table(seen, wide=output is Output.wide), *farm_status.lines(seen, disagree_after_s)
-    )
+    return Group(status_tables.table(seen, wide=output is Output.wide), *status_tables.lines(seen))

@@ -1,38 +1,40 @@
-"""What `farmctl status` knows: each pod as the kubelet and as the proxy see it, side by side, and their quarrels.
+"""What `farmctl status` knows: each pod as the kubelet and as the proxy see it, side by side, and their disagreements.
 
-The JSON shape (``as_dict``) is a contract; the table is for people.
+One of them may be away: then the other's view stands alone, and says so. The JSON shape (``as_dict``) is a contract.
 """
 
-from dataclasses import asdict, dataclass
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import aiohttp
-from rich.table import Table
-from rich.text import Text
-
-from farmctl.testbeds.base import Pod, Readiness, Testbed
+from farmctl.errors import StageError
+from farmctl.reports import disagreements
+from farmctl.reports.disagreements import Compared, Disagreement
+from farmctl.testbeds.base import Pod, Readiness
+from farmctl.testbeds.looking import Look, NodeSeen, Stray
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"
-ASK_LIMIT_S = 2.0
-COLOURS = {"free": "green", "leased": "cyan", "dialling": "cyan", "recycling": "yellow", "set-aside": "red"}
+# Between two looks: longer than a pod is set aside after one fault (2 s), which is nothing to tell anybody.
+LOOK_AGAIN_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     name: str
     phase: str
-    probe: str  # ready or not-ready: the readiness probe's verdict
+    probe: str  # ready or not-ready: the readiness probe's verdict; <unknown> while the API server is away
     state: str  # the proxy's word, or <unknown>
     lease: str
     label: str
-    restarts: int
+    restarts: int | None  # None, here and below: only the API server knows
     address: str
     node: str
     uid: str
-    age_s: float
-    endpoint_ready: bool
-    differs_s: float
+    age_s: float | None
+    endpoint_ready: bool | None
+    differs_s: float | None
 
     def shown_state(self) -> str:
         """The probe's verdict of a pod that runs, else its phase."""
@@ -52,14 +54,32 @@ class FarmStatus:
     admin: str
     rows: list[Row]
     proxy: dict[str, Any] | None  # its /status, None while it does not answer
+    api_problem: str = ""  # why the control plane does not say, "" when it does
+    nodes: tuple[NodeSeen, ...] = ()
+    disagreements: tuple[Disagreement, ...] = ()
 
-    def disagreements(self, after_s: float) -> list[Row]:
-        return [row for row in self.rows if row.differs_s > after_s]
+    def pods_ready(self) -> int | None:
+        """None while the API server is away."""
+        return None if self.api_problem else sum(row.probe == "ready" for row in self.rows)
+
+    def endpoints_ready(self) -> int | None:
+        return None if self.api_problem else sum(bool(row.endpoint_ready) for row in self.rows)
+
+    def nodes_down(self) -> list[NodeSeen]:
+        return [node for node in self.nodes if node.running is False or node.ready is False]
+
+    def healthy(self) -> bool:
+        """Whether everything answers, and nothing that was found lasts (see ``lasting``)."""
+        stopped = any(node.running is False for node in self.nodes)
+        return not (self.api_problem or self.proxy is None or stopped or self.disagreements)
 
     def gist(self) -> str:
         """All that a person would call a change: everything but ages."""
         pools = [(len(pool["held"]), len(pool["leases"])) for pool in _pools(self.proxy)]
-        return f"{[(row.name, row.shown_state(), row.state, row.lease, row.restarts) for row in self.rows]}{pools}"
+        down = [node.name for node in self.nodes_down()]
+        told = [(one.about, one.what) for one in self.disagreements]
+        rows = [(row.name, row.shown_state(), row.state, row.lease, row.restarts) for row in self.rows]
+        return f"{rows}{pools}{bool(self.api_problem)}{self.proxy is None}{down}{told}"
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -68,115 +88,112 @@ class FarmStatus:
             "testbed": self.kind,
             "door": self.door,
             "admin": self.admin,
-            "podsReady": sum(row.probe == "ready" for row in self.rows),
-            "endpointsReady": sum(row.endpoint_ready for row in self.rows),
+            "podsReady": self.pods_ready(),
+            "endpointsReady": self.endpoints_ready(),
+            "api": {"answers": not self.api_problem, "problem": self.api_problem},
+            "nodes": [asdict(node) for node in self.nodes],
             "pods": [asdict(row) for row in self.rows],
+            "disagreements": [
+                {"about": one.about, "what": one.what, "forS": one.for_s, "remedy": one.remedy}
+                for one in self.disagreements
+            ],
             "proxy": self.proxy,
         }
 
 
-async def read(testbed: Testbed) -> FarmStatus:
-    """Raises StageError when the testbed is gone."""
-    pods, readiness = await testbed.pods(), await testbed.readiness()
-    proxy = await _proxy(testbed.admin)
-    return combine(testbed.kind, testbed.door, testbed.admin, pods, readiness, proxy)
+async def lasting(look: Look, after_s: float) -> FarmStatus:
+    """A look, and a second one when something was found that one look cannot tell from a moment's lag."""
+    first = await read(look)
+    if any(one.twice for one in first.disagreements):
+        await asyncio.sleep(LOOK_AGAIN_S)
+        return judged(await read(look), first, after_s)
+    return judged(first, first, after_s)
 
 
-def combine(
-    kind: str,
-    door: str,
-    admin: str,
-    pods: list[Pod],
-    readiness: list[Readiness],
-    proxy: dict[str, Any] | None,
-) -> FarmStatus:
-    known = {pod["uid"]: pod for pool in _pools(proxy) for pod in pool["pods"]}
-    labels = {lease["id"]: lease["label"] for pool in _pools(proxy) for lease in pool["leases"]}
-    compared = {one.pod: one for one in readiness}
-    rows = [
-        _row(pod, known.get(pod.uid, {}), labels, compared.get(pod.name))
-        for pod in sorted(pods, key=lambda pod: pod.name)
-    ]
-    return FarmStatus(kind, door, admin, rows, proxy)
+def judged(seen: FarmStatus, before: FarmStatus, after_s: float) -> FarmStatus:
+    """``seen`` with only those disagreements that last."""
+    kept = disagreements.settled(seen.disagreements, before.disagreements, after_s)
+    return replace(seen, disagreements=tuple(kept))
 
 
-def _row(pod: Pod, known: dict[str, Any], labels: dict[str, str], compared: Readiness | None) -> Row:
-    lease = known.get("lease")
+async def read(look: Look) -> FarmStatus:
+    """One look at everything at once, with all that differs just now. Raises StageError when the testbed is gone."""
+
+    async def told() -> tuple[list[Pod], list[Readiness], tuple[Stray, ...], str]:
+        try:
+            said = await look.told()
+        except StageError as error:
+            return [], [], (), str(error)
+        return said.pods, said.readiness, said.strays, ""
+
+    (pods, readiness, strays, problem), proxy, nodes = await asyncio.gather(
+        told(), look.proxy(), look.nodes()
+    )
+    both = [compared(pod, readiness, proxy) for pod in sorted(pods, key=lambda pod: pod.name)]
+    if problem:
+        rows, differ = _proxy_rows(proxy), []
+    else:
+        rows = [_row(one, proxy) for one in both]
+        differ = disagreements.found(both, strays, proxy, look.kubectl)
+    return FarmStatus(look.kind, look.door, look.admin, rows, proxy, problem, tuple(nodes), tuple(differ))
+
+
+def compared(pod: Pod, readiness: Sequence[Readiness], proxy: dict[str, Any] | None) -> Compared:
+    """The pod beside its endpoint and beside what the proxy knows of the same UID."""
+    known: dict[str, Any] = next(
+        (one for pool in _pools(proxy) for one in pool["pods"] if one["uid"] == pod.uid), {}
+    )
+    one = next((one for one in readiness if one.pod == pod.name), None)
+    if one is None:
+        return Compared(pod, pod.ready, endpoint_ready=False, known=known)
+    return Compared(pod, one.pod_ready, one.endpoint_ready, one.differs_s, one.changed_s, known)
+
+
+def _row(one: Compared, proxy: dict[str, Any] | None) -> Row:
+    pod = one.pod
     return Row(
         name=pod.name,
         phase=pod.phase,
         probe="ready" if pod.ready else "not-ready",
-        state=known.get("state", UNKNOWN),
-        lease=lease or NONE,
-        label=labels.get(lease or "", "") or NONE,
+        state=one.state or UNKNOWN,
+        **_lease(one.known, proxy),
         restarts=pod.restarts,
         address=pod.address,
         node=pod.node or NONE,
         uid=pod.uid,
         age_s=pod.age_s,
-        endpoint_ready=compared.endpoint_ready if compared else False,
-        differs_s=compared.differs_s if compared else 0.0,
+        endpoint_ready=one.endpoint_ready,
+        differs_s=one.differs_s,
     )
+
+
+def _proxy_rows(proxy: dict[str, Any] | None) -> list[Row]:
+    """The proxy's own view, where it is all that there is."""
+    return [
+        Row(
+            name=known["name"] or known["address"],
+            phase=UNKNOWN,
+            probe=UNKNOWN,
+            state=known["state"],
+            **_lease(known, proxy),
+            restarts=None,
+            address=known["address"],
+            node=UNKNOWN,
+            uid=known["uid"],
+            age_s=None,
+            endpoint_ready=None,
+            differs_s=None,
+        )
+        for pool in _pools(proxy)
+        for known in sorted(pool["pods"], key=lambda known: str(known["name"]))
+    ]
+
+
+def _lease(known: Mapping[str, Any], proxy: dict[str, Any] | None) -> dict[str, str]:
+    lease = known.get("lease") or ""
+    labels = {each["id"]: each["label"] for pool in _pools(proxy) for each in pool["leases"]}
+    return {"lease": lease or NONE, "label": labels.get(lease, "") or NONE}
 
 
 def _pools(proxy: dict[str, Any] | None) -> list[dict[str, Any]]:
     return list((proxy or {}).get("pools", {}).values())
-
-
-async def _proxy(admin: str) -> dict[str, Any] | None:
-    limit = aiohttp.ClientTimeout(total=ASK_LIMIT_S)
-    try:
-        async with aiohttp.ClientSession(timeout=limit) as session, session.get(f"{admin}/status") as answer:
-            status: dict[str, Any] | None = None
-            if answer.status == 200:
-                status = await answer.json(content_type=None)
-            return status
-    except (aiohttp.ClientError, TimeoutError, ValueError):
-        return None
-
-
-def table(seen: FarmStatus, *, wide: bool) -> Table:
-    """People's view; ``wide`` adds what scripts would rather take from JSON."""
-    shown = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
-    columns = ["NAME", "STATE", "PROXY", "LEASE", "RESTARTS", "ADDRESS", "AGE"]
-    if wide:
-        columns[-1:] = ["LABEL", "NODE", "UID", "AGE"]
-    for column in columns:
-        shown.add_column(column, no_wrap=True)
-    for row in seen.rows:
-        cells = [row.name, row.shown_state(), row.state, row.shown_lease(wide=wide), str(row.restarts)]
-        cells += [row.address, row.label, row.node, row.uid] if wide else [row.address]
-        texts = [Text(cell) for cell in [*cells, age(row.age_s)]]
-        texts[2].stylize(COLOURS.get(row.state, ""))
-        shown.add_row(*texts)
-    return shown
-
-
-def lines(seen: FarmStatus, disagree_after_s: float) -> list[Text]:
-    """What stands below the table."""
-    ready = sum(row.probe == "ready" for row in seen.rows)
-    listed = sum(row.endpoint_ready for row in seen.rows)
-    out = [Text(f"testbed {seen.kind}, door {seen.door}, pods Ready: {ready}, endpoints ready: {listed}")]
-    if seen.proxy is None:
-        out.append(Text(f"the proxy does not answer at {seen.admin}", style="red"))
-    for name, pool in (seen.proxy or {}).get("pools", {}).items():
-        held, leases = len(pool["held"]), len(pool["leases"])
-        out.append(Text(f"pool {name}: {leases} leased, {held} held, demand {pool['demand']:g}"))
-    for row in seen.disagreements(disagree_after_s):
-        endpoint = "ready" if row.endpoint_ready else "not-ready"
-        out.append(
-            Text(f"{row.name}: pod {row.probe}, endpoint {endpoint}, for {age(row.differs_s)}", style="red")
-        )
-    return out
-
-
-def age(seconds: float) -> str:
-    """As kubectl prints it: the one or two largest units."""
-    whole = int(seconds)
-    if whole < 120:
-        return f"{whole}s"
-    if whole < 7200:
-        return f"{whole // 60}m{whole % 60}s" if whole < 600 else f"{whole // 60}m"
-    if whole < 172_800:
-        return f"{whole // 3600}h"
-    return f"{whole // 86_400}d"

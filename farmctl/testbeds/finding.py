@@ -1,9 +1,13 @@
 """Finds the farm that runs now, whatever its kind."""
 
-from farmctl.testbeds.base import Testbed
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from farmctl.testbeds.base import Testbed
+    from farmctl.testbeds.looking import Look
 
 
-async def current() -> Testbed:
+async def current() -> "Testbed":
     """The running testbed. Raises StageError "no farm is up" when there is none."""
     from farmctl.testbeds.kind.state import KindFolder
 
@@ -16,3 +20,19 @@ async def current() -> Testbed:
     from farmctl.testbeds.local.testbed import LocalTestbed
 
     return await LocalTestbed.connect(StateFolder(default_path()))
+
+
+async def look() -> "Look":
+    """The farm as `farmctl status` sees it, parts of it down or not. Raises StageError when there is none."""
+    from farmctl.testbeds.kind.state import KindFolder
+
+    folder = KindFolder()
+    if folder.record.exists():
+        from farmctl.testbeds.kind import looking
+
+        return looking.look(folder)
+    from farmctl.testbeds.local.state import StateFolder, default_path
+    from farmctl.testbeds.local.testbed import LocalTestbed
+    from farmctl.testbeds.looking import LocalLook
+
+    return LocalLook(await LocalTestbed.connect(StateFolder(default_path())))

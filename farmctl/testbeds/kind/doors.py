@@ -49,7 +49,9 @@ class ClusterReach:
 
     def status(self) -> dict[str, Any]:
         path = self._path("proxy-admin:admin") + "/status"
-        answer: dict[str, Any] = json.loads(self.kubectl("get", "--raw", path))
+        answer: dict[str, Any] = json.loads(
+            self.kubectl("get", "--raw", path, f"--request-timeout={ANSWER_S}s")
+        )
         return answer
 
     def lease(self) -> str:

@@ -60,8 +60,9 @@ def readiness(pods: Iterable[Json], slices: Iterable[Json], now: datetime) -> li
     for raw in pods:
         own, endpoint = is_ready(raw) and not going(raw), raw["metadata"]["uid"] in listed
         since = _ready_condition(raw).get("lastTransitionTime")
-        differs_s = max(0.0, (now - _time(since)).total_seconds()) if own != endpoint and since else 0.0
-        found.append(Readiness(raw["metadata"]["name"], own, endpoint, round(differs_s, 1)))
+        changed_s = max(0.0, round((now - _time(since)).total_seconds(), 1)) if since else None
+        differs_s = (changed_s or 0.0) if own != endpoint else 0.0
+        found.append(Readiness(raw["metadata"]["name"], own, endpoint, differs_s, changed_s))
     return found
 
 
