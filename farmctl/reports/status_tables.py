@@ -1,6 +1,7 @@
 """`farmctl status` for people: a table of pods as kubectl prints them, and below it what is out of order and what to do."""
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from rich.table import Table
 from rich.text import Text
@@ -51,10 +52,10 @@ def _lines(seen: FarmStatus) -> Iterator[Text]:
     if seen.proxy is None:
         yield Text(f"the proxy does not answer at {seen.admin}", style=BAD)
         yield _try("farmctl logs proxy; farmctl up repairs it")
-    for one, following in zip(seen.disagreements, [*seen.disagreements[1:], None], strict=True):
-        yield Text(_told(one), style=BAD)
-        if following is None or following.remedy != one.remedy:  # one remedy for many pods is said once
-            yield _try(one.remedy)
+    for remedy, those in groupby(seen.disagreements, lambda one: one.remedy):
+        for one in those:
+            yield Text(_told(one), style=BAD)
+        yield _try(remedy)  # one remedy for many pods is said once
 
 
 def _without_api(seen: FarmStatus) -> Iterator[Text]:
