@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 
 from farmctl.errors import StageError
+from farmctl.images import records
 from farmctl.images.engines import Engine
-from farmctl.images.gobuild import Say
+from farmctl.images.gobuild import Say, cache_folder
 
 NAME = "docker.io/library/debian:bookworm-slim"
 SUITE = "bookworm"
@@ -43,7 +44,10 @@ def ensure(engine: Engine, say: Say, *, pull: bool) -> None:
         return
     check_tools()
     say("making the Debian base with debootstrap (about 90 s)")
-    with tempfile.TemporaryDirectory(prefix="farmctl-base-") as folder:
+    with (
+        records.timed(cache_folder(), "base (debootstrap)", NAME),
+        tempfile.TemporaryDirectory(prefix="farmctl-base-") as folder,
+    ):
         root = Path(folder, "root")
         bootstrap(root)
         slim(root)

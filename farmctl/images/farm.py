@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from farmctl.images import base
+from farmctl.images import base, records
 from farmctl.images.catalogue import ROOT
 from farmctl.images.engines import Engine
-from farmctl.images.gobuild import Say
+from farmctl.images.gobuild import Say, cache_folder
 
 # image -> (distribution whose requirements it installs, packages of ours it runs, further files of its folder)
 PARTS = {
@@ -43,7 +43,8 @@ def ensure(engine: Engine, image: str, say: Say, *, pull_base: bool) -> str:
         if not engine.has_image(tag):
             base.ensure(engine, say, pull=pull_base)
             say(f"building {tag}")
-            engine.build(context, tag)
+            with records.timed(cache_folder(), f"image: {image}", tag):
+                engine.build(context, tag)
     return tag
 
 

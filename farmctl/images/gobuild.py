@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from farmctl.errors import StageError
+from farmctl.images import records
 from farmctl.images.catalogue import GoBinaries
 
 Say = Callable[[str], None]
@@ -55,12 +56,14 @@ def build(entry: GoBinaries, say: Say, *, only: str = "") -> dict[str, float]:
         )
     taken: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="farmctl-go-") as folder:
-        prepare(entry, Path(folder))
+        with records.timed(cache_folder(), f"go modules of {entry.module}", entry.version):
+            prepare(entry, Path(folder))
         for name, package in missing:
             began = time.monotonic()
             say(f"building {name} {entry.version}")
             compile_one(entry, Path(folder), name, package)
             taken[name] = round(time.monotonic() - began, 1)
+            records.keep(cache_folder(), f"go: {name}", entry.version, taken[name])
     return taken
 
 

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from farmctl.images import base, preloads
+from farmctl.images import base, preloads, records
 from farmctl.images.catalogue import ROOT, Catalogue
 from farmctl.images.engines import Engine
-from farmctl.images.gobuild import Say, build_all, drop_go_caches, kept_at, run
+from farmctl.images.gobuild import Say, build_all, cache_folder, drop_go_caches, kept_at, run
 
 RECIPES = ROOT / "images"
 ON_NODE = ("containerd", "ctr", "containerd-shim-runc-v2", "crictl")
@@ -55,6 +55,8 @@ def ensure(engine: Engine, catalogue: Catalogue, say: Say, *, pull_base: bool) -
         began = time.monotonic()
         do()
         taken[step] = round(time.monotonic() - began, 1)
+        if step != "base":  # which is recorded where it is made
+            records.keep(cache_folder(), step, name, taken[step])
     preloads.forget(engine, catalogue, bare)
     drop_go_caches()
     return taken

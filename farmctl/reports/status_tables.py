@@ -42,7 +42,7 @@ def _lines(seen: FarmStatus) -> Iterator[Text]:
         held, leases = len(pool["held"]), len(pool["leases"])
         yield Text(f"pool {name}: {leases} leased, {held} held, demand {pool['demand']:g}")
     if (seen.proxy or {}).get("draining"):
-        yield Text("the proxy drains: its successor takes new callers", style=BAD)
+        yield Text("the proxy drains: it serves out what it has, and takes no new callers", style=BAD)
     for node in seen.nodes_down():
         stopped = node.running is False
         yield Text(f"node {node.name} {'does not run' if stopped else 'is not Ready'}", style=BAD)
@@ -51,7 +51,9 @@ def _lines(seen: FarmStatus) -> Iterator[Text]:
         yield from _without_api(seen)
     if seen.proxy is None:
         yield Text(f"the proxy does not answer at {seen.admin}", style=BAD)
-        yield _try("farmctl logs proxy; farmctl up repairs it")
+        yield _try(
+            "farmctl up repairs it" if seen.api_problem else "farmctl logs proxy; farmctl up repairs it"
+        )
     for remedy, those in groupby(seen.disagreements, lambda one: one.remedy):
         for one in those:
             yield Text(_told(one), style=BAD)
