@@ -1,18 +1,25 @@
-"""docs/performance.md, written from a run's JSON and from nothing else: `farmctl bench --docs FILE.json`."""
+"""docs/performance.md and its like, written from a run's JSON and from nothing else: `farmctl bench --docs FILE.json`."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from farmctl.bench.results import Profile, Row, Run, Section, Verdict, load
+from farmctl.bench.suite import ON_A_CLUSTER
 from farmctl.bench.tables import number, spread, subjects
 
 PAGE = "performance.md"
+ANEW = "`make bench` measures anew and rewrites both"
+RIVALS = (
+    "Both proxies run on one core, in the same run, in interleaved rounds; everything that loads them runs on the "
+    "others. Only ratios inside a run are claims: absolute figures belong to the machine."
+)
+CLUSTER = "Only ratios inside a run, and what is told as a target, are claims: absolute figures belong to the machine."
 QUICK = "> **This was a quick run.** Its figures show that the benchmarks work and claim nothing.\n"
 
 
 def write(source: Path) -> Path:
     """Write the page beside its JSON; return its path. Raises UsageError for a file that is no result."""
-    page = source.with_name(PAGE)
+    page = source.with_suffix(".md")
     page.write_text(text(load(source), source.name))
     return page
 
@@ -23,19 +30,17 @@ def text(run: Run, source: str) -> str:
 
 
 def _lines(run: Run, source: str) -> Iterator[str]:
-    yield "# Performance\n"
+    cluster = all(section.name in ON_A_CLUSTER for section in run.sections) and bool(run.sections)
+    names = " ".join(section.name for section in run.sections)
+    yield "# Performance on Kubernetes\n" if cluster else "# Performance\n"
+    anew = f"`farmctl bench {names} --out docs/{source}` measures anew" if cluster else ANEW
     yield (
-        f"Written by `farmctl bench --docs docs/{source}` from [{source}]({source}); do not edit it by hand. "
-        "`make bench` measures anew and rewrites both.\n"
+        f"Written by `farmctl bench --docs docs/{source}` from [{source}]({source}); do not edit it by hand. {anew}.\n"
     )
-    yield (
-        "Both proxies run on one core, in the same run, in interleaved rounds; everything that loads them runs on the "
-        "others. Only ratios inside a run are claims: absolute figures belong to the machine. A figure is the median, "
-        "in brackets the least and the most of its rounds.\n"
-    )
+    yield f"{CLUSTER if cluster else RIVALS} A figure is the median, in brackets the least and the most of its rounds.\n"
     if run.quick:
         yield QUICK
-    yield from _machine(run)
+    yield from _machine(run, without="cores of " if cluster else "")
     yield from _overview(run)
     for name, why in run.unstaged.items():
         yield f"Not measured: {name}: {why}.\n"
@@ -43,8 +48,10 @@ def _lines(run: Run, source: str) -> Iterator[str]:
         yield from _section(section)
 
 
-def _machine(run: Run) -> Iterator[str]:
-    machine = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in run.machine.items())
+def _machine(run: Run, *, without: str) -> Iterator[str]:
+    """``without``: a kind of line that says nothing of this run (a cluster takes all cores)."""
+    told = {key.replace("_", " "): value for key, value in run.machine.items()}
+    machine = ", ".join(f"{key} {v}" for key, v in told.items() if not (without and key.startswith(without)))
     versions = ", ".join(f"{name} {value}" for name, value in run.versions.items())
     yield f"Measured {run.started} on: {machine}.\n"
     yield f"With: {versions}.\n"

@@ -10,7 +10,8 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...", help="lease, relay, grant, fleet, slices, job; all when none is named."
+            metavar="[NAME]...",
+            help="lease, relay, grant, fleet, slices, job: all when none is named; kind: the farm that is up here.",
         ),
     ] = None,
     quick: Annotated[
@@ -22,7 +23,7 @@ def bench(
     output: Annotated[str, typer.Option("-o", "--output", help="table or json.")] = "table",
     out: Annotated[Path | None, typer.Option("--out", help="Write the JSON here as well.")] = None,
     docs: Annotated[
-        Path | None, typer.Option("--docs", help="Measure nothing: write performance.md beside this JSON.")
+        Path | None, typer.Option("--docs", help="Measure nothing: write the page FILE.md beside FILE.json.")
     ] = None,
 ) -> None:
     """Measure what the farm costs. A missed target is reported and fails nothing; exit 3 when something was not measured."""

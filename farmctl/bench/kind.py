@@ -1,0 +1,94 @@
+"""What a farm on Kubernetes takes: `up`, a lost pod's replacement, and how much sooner the agent's word is than a slice's.
+
+Measured on the farm that is up here, which has to be idle, in interleaved rounds. `up` is the command itself, run from a
+copy of this checkout; for "changed" a comment is added to the agent's code there, so that a new image is built, loaded
+and rolled out, and the clock stops when the proxy has every new pod free. "Clean" is the agent's own log line "free",
+after its recycle; granted is its line "lease-began" for a caller that was held; the slice's moment is when a watch of our
+own, through the same API server as the proxy's, is told that the same kind of change is ready. Sizes are the engine's
+(uncompressed). Cold build times are what the builds wrote down when they ran, a step's longest: nothing is built for this.
+"""
+
+import asyncio
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from farmctl.bench import kind_builds, kind_ups, kind_words
+from farmctl.bench.kind_words import Farm
+from farmctl.bench.results import Section, Verdict
+from farmctl.bench.stage import Stage, about
+
+CHANGED_S = 120.0
+SOONER = 20.0
+WHOLE, SLICE, RATIO = "farm", "by slice", "ratio"
+
+
+@dataclass(slots=True)
+class Samples:
+    """A list a figure, a value a round; ``ups`` by part."""
+
+    warm_s: list[float] = field(default_factory=list)
+    ups: list[kind_ups.Changed] = field(default_factory=list)
+    replaced_s: list[float] = field(default_factory=list)
+    word_ms: list[float] = field(default_factory=list)
+    slice_ms: list[float] = field(default_factory=list)
+    recycle_s: list[float] = field(default_factory=list)
+
+
+def measure(stage: Stage) -> Section:
+    """Raises StageError when no idle farm on a kind cluster is up here. The farm is put back as it was found."""
+    return asyncio.run(_measure(stage))
+
+
+async def _measure(stage: Stage) -> Section:
+    farm, samples = await Farm.connect(), Samples()
+    with kind_ups.Checkout() as checkout:
+        try:
+            for number in range(stage.rounds):
+                stage.say(f"kind: round {number + 1} of {stage.rounds}")
+                await _round(farm, checkout, samples)
+        finally:
+            stage.say("kind: putting the farm back")
+            await asyncio.to_thread(checkout.put_back)
+            await farm.idle()
+    return section(stage.rounds, samples, farm.pods)
+
+
+async def _round(farm: Farm, checkout: kind_ups.Checkout, samples: Samples) -> None:
+    samples.ups.append(await kind_ups.changed(checkout, farm.testbed.admin, farm.pods))
+    samples.warm_s.append((await asyncio.to_thread(checkout.up)).seconds)
+    samples.replaced_s.append(await kind_words.replaced(farm))
+    heard = await kind_words.by_word(farm)
+    samples.word_ms.append(statistics.median(heard.after_ms))
+    samples.recycle_s.append(statistics.median(heard.recycle_s))
+    samples.slice_ms.append(statistics.median((await kind_words.by_slice(farm)).after_ms))
+
+
+def section(rounds: int, samples: Samples, pods: int) -> Section:
+    """All figures, sizes and records as the page has them."""
+    made = Section("kind", "A farm on Kubernetes", about(__doc__), rounds, kind_builds.conditions(pods))
+    ups = samples.ups
+    ratio = [theirs / ours for ours, theirs in zip(samples.word_ms, samples.slice_ms, strict=True)]
+    seconds: Mapping[str, Sequence[float]] = {
+        "up, nothing changed": samples.warm_s,
+        f"up, the agent's code changed, to {pods} free pods": [one.seconds for one in ups],
+        "of it: the image built": [one.built_s for one in ups],
+        "of it: loaded into the nodes": [one.loaded_s for one in ups],
+        "of it: applied, rolled out, asked at the door": [one.rolled_s for one in ups],
+        "a pod deleted to its replacement free": samples.replaced_s,
+    }
+    for figure, values in seconds.items():
+        made.row(figure, "s", {WHOLE: values})
+    words = {WHOLE: samples.word_ms, SLICE: samples.slice_ms}
+    made.row("a clean pod: the agent's word to the grant, or until the slice says ready", "ms", words)
+    made.row("the agent's word is sooner", "x", {RATIO: ratio})
+    made.row("recycle before that (in both alike)", "s", {WHOLE: samples.recycle_s})
+    made.verdicts = [
+        Verdict(
+            "up, the agent's code changed", "s", CHANGED_S, statistics.median(one.seconds for one in ups)
+        ),
+        Verdict("clean to granted, times sooner", "x", SOONER, statistics.median(ratio), at_least=True),
+    ]
+    kind_builds.add_sizes(made, WHOLE)
+    kind_builds.add_records(made, WHOLE)
+    return made
