@@ -1,20 +1,38 @@
-"""One session fixture brings a farm up on the testbed asked for and takes it down; a failed set-up ends the run."""
+"""One session fixture brings a farm up on the testbed asked for and takes it down; a failed set-up ends the run.
+
+What a failed test leaves to look at is exported before anything is taken down. On kind the cluster is farmctl's own work
+from its own kind and kubectl; pytest-kind's object is put onto it for the tests to speak through.
+"""
 
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
+from e2e import clusters, evidence
+
+CLUSTER = "farm-e2e"  # not "farm": a cluster of that name may be somebody's own
+# With cold caches everything is built from source first, which takes the better part of an hour.
+UP_S = 5400
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    # --keep-cluster is pytest-kind's own option: here it keeps the farm up, on either testbed.
     group = parser.getgroup("farm")
     group.addoption("--testbed", default="local", choices=["local", "kind"], help="Where the farm runs.")
-    group.addoption("--keep-farm", action="store_true", help="Leave the farm up after the run.")
     group.addoption("--reuse-farm", action="store_true", help="Test the farm that is up, and leave it up.")
+    group.addoption(
+        "--logs",
+        type=Path,
+        default=Path(os.environ.get("FARMCTL_E2E_LOGS") or "build/e2e-logs"),
+        help="Folder for what a failed test leaves to look at (FARMCTL_E2E_LOGS; default: %(default)s).",
+    )
 
 
 def farmctl(*words: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
@@ -36,18 +54,34 @@ def testbed(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def farm(request: pytest.FixtureRequest, testbed: str, tmp_path_factory: pytest.TempPathFactory):
     """A farm of four pods, in a state folder of this run's own. Yields `farmctl status` as JSON."""
-    if request.config.getoption("--reuse-farm"):
+    config = request.config
+    if config.getoption("--reuse-farm"):
         yield json.loads(farmctl("status", "-o", "json").stdout)
         return
-    os.environ["FARMCTL_STATE"] = str(tmp_path_factory.mktemp("farm-state"))
-    # With cold caches a cluster is built from source first, which takes the better part of an hour.
-    brought = farmctl("up", "--testbed", testbed, timeout_s=5400)
+    state = own_state(tmp_path_factory)
+    words = ["--name", CLUSTER] if testbed == "kind" else []
+    brought = farmctl("up", "--testbed", testbed, *words, timeout_s=UP_S)
     if brought.returncode != 0:
+        evidence.of_a_failed_up(state, config.getoption("--logs"))
+        if not config.getoption("--keep-cluster"):
+            farmctl("down")
         pytest.exit(f"farmctl up exited {brought.returncode}: nothing can be tested", returncode=3)
     yield json.loads(farmctl("status", "-o", "json").stdout)
-    if not request.config.getoption("--keep-farm"):
+    if evidence.was_exported(config.getoption("--logs")):
+        evidence.of_nodes(config.getoption("--logs"))
+    if not config.getoption("--keep-cluster"):
         assert farmctl("down").returncode == 0
-        assert not list(Path(os.environ["FARMCTL_STATE"]).glob("*")), "down left files behind"
+        assert not list(state.glob("*")), "down left files behind"
+
+
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FARMCTL_STATE if it is given (CI cleans up by it), and never one that holds somebody's farm."""
+    if given := os.environ.get("FARMCTL_STATE"):
+        if list(Path(given).glob("*")):
+            pytest.exit(f"{given} holds a farm already: --reuse-farm tests that one", returncode=3)
+    else:
+        os.environ["FARMCTL_STATE"] = str(tmp_path_factory.mktemp("farm-state"))
+    return Path(os.environ["FARMCTL_STATE"])
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +89,49 @@ def door(farm) -> str:
     return os.environ.get("FARMCTL_DOOR", "http://127.0.0.1:9222")
 
 
-def pytest_configure() -> None:
+@pytest.fixture(scope="session")
+def cluster(farm, testbed):
+    """The kind cluster as farmctl itself opens it."""
+    if testbed != "kind":
+        pytest.skip("needs --testbed kind")
+    there = clusters.opened()
+    assert there is not None, "the farm that is up is not on kind"
+    return there
+
+
+@pytest.fixture(scope="session")
+def kind_cluster(cluster, tmp_path_factory):
+    """pytest-kind's KindCluster on the cluster that `farmctl up` made, with our kind and kubectl. # field case 41
+
+    Only that much of pytest-kind: left to itself it downloads kind v0.17 and knows neither our network, images and
+    manifests nor podman, so its create() would test another cluster than users get. The fork pytest-kind-ng names the
+    same old kind and differs in nothing that is used here.
+    """
+    from pytest_kind import KindCluster
+
+    assert cluster.nodes(), "create() adopts what it finds and would make what it does not"
+    with pytest.MonkeyPatch.context() as patched, chdir(tmp_path_factory.mktemp("pytest-kind")):
+        for name, value in cluster.engine.env.items():
+            patched.setenv(name, value)
+        adopted = KindCluster(
+            cluster.shape.name,
+            kubeconfig=cluster.folder.kubeconfig,
+            kind_path=cluster.kind,
+            kubectl_path=cluster.kubectl.program,
+        )
+        adopted.create()
+    return adopted
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    report = yield
+    if report.failed and "farm" in getattr(item, "fixturenames", ()):
+        evidence.of_a_test(item.name, item.config.getoption("--logs"))
+    return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
     # As in tests/conftest.py: Python 3.11 would make a loop for pytest-asyncio's first question, and nobody closes it.
     asyncio.set_event_loop(None)
+    shutil.rmtree(config.getoption("--logs") / evidence.FOLDER, ignore_errors=True)

@@ -21,6 +21,8 @@ from playwright.sync_api import Error, sync_playwright
 
 from farmctl.testbeds.finding import current
 
+# Of the test alone: the farm that a fixture brings up has limits of its own.
+pytestmark = pytest.mark.timeout(240, func_only=True)
 PUPPETEER = "puppeteer-core@24.43.1"
 SCRIPT = Path(__file__).with_name("clients") / "puppeteer.cjs"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "farmctl"

@@ -1,16 +1,21 @@
 """What only a real cluster can show of `farmctl up`: images, rights, fence, and every kind of repair."""
 
 import json
-import os
+import socket
 import subprocess
+import sys
 import urllib.request
-from pathlib import Path
 
 import pytest
 
 from e2e.conftest import farmctl
+from farmctl.images import catalogue, loading
+from farmctl.testbeds.kind import nodes, programs, starting, waiting
+from farmctl.testbeds.kind.manifests import render
+from farmctl.testbeds.kind.nodes import sh
+from farmctl.testbeds.kind.state import KindFolder
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(1200, func_only=True)
 PROXY = "system:serviceaccount:farm:proxy"
 
 
@@ -22,20 +27,8 @@ def _only_on_kind(testbed: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def record(farm) -> dict:
-    return json.loads(Path(os.environ["FARMCTL_STATE"], "kind", "testbed.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def cluster(farm):
-    """The cluster as farmctl itself opens it."""
-    from farmctl.images import catalogue, engines
-    from farmctl.testbeds.kind import starting
-    from farmctl.testbeds.kind.state import KindFolder
-
-    folder = KindFolder()
-    there = folder.read()
-    return starting.opened(engines.find(), catalogue.read(), folder, there.shape, print)
+def record(farm):
+    return KindFolder().read()
 
 
 def up(*words: str) -> str:
@@ -44,49 +37,48 @@ def up(*words: str) -> str:
     return done.stdout
 
 
-def test_image_is_whole_on_every_node_that_its_pods_may_be_put_on(cluster, record):
-    from farmctl.images import loading
-    from farmctl.testbeds.kind.starting import placed
-
-    for image, nodes in placed(cluster.nodes(), record["images"]).items():
-        for node in nodes:
+def test_image_is_whole_on_every_node_that_its_pods_may_be_put_on(cluster, record):  # field case 36
+    for image, placed in starting.placed(cluster.nodes(), record.images).items():
+        for node in placed:
             assert loading.has(cluster.engine, node, image), (image, node)
 
 
+def allowed(kind_cluster, verb: str, resource: str, namespace: str = "farm") -> bool:
+    """What the API server's authorizer says of the proxy."""
+    resource, _, group = resource.partition(".")
+    wanted = {"verb": verb, "resource": resource, "group": group, "namespace": namespace}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": PROXY, "resourceAttributes": wanted},
+    }
+    answer = kind_cluster.api.post(
+        url="/subjectaccessreviews", version="authorization.k8s.io/v1", data=json.dumps(review)
+    )
+    answer.raise_for_status()
+    return answer.json()["status"]["allowed"]
+
+
+@pytest.mark.parametrize("verb", ["get", "list", "watch"])
+def test_proxy_may_read_endpoint_slices(kind_cluster, verb):
+    assert allowed(kind_cluster, verb, "endpointslices.discovery.k8s.io")
+    assert not allowed(kind_cluster, verb, "endpointslices.discovery.k8s.io", "default")
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "patch", "delete"])
+def test_proxy_may_not_change_endpoint_slices(kind_cluster, verb):
+    assert not allowed(kind_cluster, verb, "endpointslices.discovery.k8s.io")
+
+
 @pytest.mark.parametrize(
-    ("verb", "resource", "allowed"),
-    [
-        ("list", "endpointslices.discovery.k8s.io", True),
-        ("watch", "endpointslices.discovery.k8s.io", True),
-        ("update", "endpointslices.discovery.k8s.io", False),
-        ("list", "pods", False),
-        ("get", "secrets", False),
-        ("list", "nodes", False),
-    ],
+    "resource", ["pods", "secrets", "configmaps", "services", "nodes", "deployments.apps"]
 )
-def test_proxy_may_only_read_endpoint_slices(cluster, verb, resource, allowed):
-    command = cluster.kubectl.command("auth", "can-i", verb, resource, "-n", "farm", f"--as={PROXY}")
-    said = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=cluster.kubectl.environment()
-    )
-    assert said.stdout.strip() == ("yes" if allowed else "no")
-
-
-def test_proxy_may_read_them_in_its_own_namespace_only(cluster):
-    command = cluster.kubectl.command(
-        "auth", "can-i", "list", "endpointslices.discovery.k8s.io", "-n", "default", f"--as={PROXY}"
-    )
-    said = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=cluster.kubectl.environment()
-    )
-    assert said.stdout.strip() == "no"
+def test_proxy_may_read_nothing_else(kind_cluster, resource):
+    assert not allowed(kind_cluster, "get", resource)
+    assert not allowed(kind_cluster, "list", resource)
 
 
 def test_manifests_pass_the_servers_own_dry_run(cluster):
-    from farmctl.testbeds.kind import starting
-    from farmctl.testbeds.kind.manifests import render
-    from farmctl.testbeds.kind.state import KindFolder
-
     folder = KindFolder()
     manifests = render(cluster.kubectl.program, starting.rendering(folder.read(), folder))
     said = cluster.kubectl(
@@ -97,8 +89,6 @@ def test_manifests_pass_the_servers_own_dry_run(cluster):
 
 def test_ranges_of_the_cluster_end_on_this_machine(cluster):
     """A Service that nothing has programmed, and pods of a node that does not exist."""
-    from farmctl.testbeds.kind.nodes import sh
-
     for node in cluster.nodes():
         for address in ("10.96.99.99", "10.244.77.7"):
             probe = f"curl -sS -m 5 http://{address}/ 2>&1 || true"
@@ -121,15 +111,54 @@ def test_second_up_changes_nothing(cluster):
 
 
 def test_other_port_says_recreate_needed(farm):  # field case 37
-    done = farmctl("up", "--testbed", "kind", "--door", "127.0.0.1:19922")
-    assert done.returncode == 3
+    done = refused("--door", "127.0.0.1:19922")
+    assert "recreate needed" in done.stderr
+    assert "farmctl down" in done.stderr
+
+
+def test_taken_port_is_told_before_anything_is_made(cluster, tmp_path, monkeypatch):  # field case 37
+    monkeypatch.setenv("FARMCTL_STATE", str(tmp_path / "another"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = refused("--name", "farm-e2e-taken", "--door", f"127.0.0.1:{port}")
+    assert f"port {port} is taken" in done.stderr
+    assert nodes.listed(cluster.engine, "farm-e2e-taken") == []
+    assert not (tmp_path / "another").exists()
+
+
+def test_the_users_own_context_is_not_touched(cluster, tmp_path, monkeypatch):  # field case 38
+    own = tmp_path / "config"
+    own.write_text("apiVersion: v1\nkind: Config\ncurrent-context: my-own\n")
+    monkeypatch.setenv("KUBECONFIG", str(own))
+    up()
+    assert "my-own" in own.read_text()
+    assert cluster.shape.name not in own.read_text()
+
+
+def refused(*words: str) -> subprocess.CompletedProcess[str]:
+    """A `farmctl up` that must answer 3; its stderr is wanted, so it is not shown."""
+    done = subprocess.run(
+        [sys.executable, "-m", "farmctl", "up", "--testbed", "kind", *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    return done
+
+
+def test_kind_and_kubectl_are_of_the_catalogues_versions(kind_cluster):  # field case 41
+    found = catalogue.read()
+    for name, path in (("kind", kind_cluster.kind_path), ("kubectl", kind_cluster.kubectl_path)):
+        version = programs.version_of(str(path))
+        assert programs.fits(name, found.providing(name).version, version), (name, path, version)
+    assert "Ready" in kind_cluster.kubectl("get", "nodes")
 
 
 def test_image_missing_on_one_node_is_loaded_again(cluster, record):
-    from farmctl.images import loading
-
     node = cluster.nodes()[-1].name
-    image = record["images"]["browser"]
+    image = record.images["browser"]
     cluster.engine.run("exec", node, *loading.CTR, "images", "rm", image)
     assert not loading.has(cluster.engine, node, image)
     up()
@@ -198,3 +227,49 @@ async def test_pages_cannot_read_the_pods_files(farm, door):
         with pytest.raises(Error, match="ERR_BLOCKED_BY_ADMINISTRATOR"):
             await page.goto("file:///etc/passwd")
         await browser.close()
+
+
+def known_pods() -> dict[str, str]:
+    """Name of each pod that the proxy knows -> its state."""
+    proxy = json.loads(farmctl("status", "-o", "json").stdout)["proxy"]
+    return {pod["name"]: pod["state"] for pool in proxy["pools"].values() for pod in pool["pods"]}
+
+
+def test_watch_goes_on_after_the_api_server_s_restart(cluster, kind_cluster, door):
+    """The proxy hears of a pod that is deleted and of the one that replaces it, from an API server that is another."""
+    stable = cluster.nodes()[0].name
+    old = sh(cluster.engine, stable, "pgrep -x kube-apiserver")
+    sh(cluster.engine, stable, "pkill -KILL -x kube-apiserver")  # kubelet starts it again
+    waiting.wait_for(
+        lambda: cluster.kubectl("get", "--raw=/readyz") == "ok", "the API server is back", timeout_s=180
+    )
+    assert sh(cluster.engine, stable, "pgrep -x kube-apiserver") != old
+    before = known_pods()
+    assert len(before) == 4
+    victim = min(before)
+    kind_cluster.kubectl("delete", "pod", victim, "-n", "farm", "--wait=false")
+
+    def replaced():
+        now = known_pods()
+        return victim not in now and list(now.values()) == ["free"] * 4
+
+    waiting.wait_for(replaced, "the proxy leases the replacement", timeout_s=180)
+    assert answered(door)
+
+
+NOT_SHOWN = {
+    12: "kubelet's graceful node shutdown needs logind in the node, which kind's nodes do not run; spot-reclaim "
+    "takes the node away without it",
+    22: "the kind farm ships no HPA yet; the formula is tested on the local testbed",
+    24: "the kind farm ships no HPA yet; the formula is tested on the local testbed",
+    25: "the kind farm ships no metrics adapter yet; the gauge is tested on the local testbed",
+    35: "lowering fs.inotify.max_user_instances would break whatever else runs here; the preflight is tested with readings",
+    37: "podman has no daemon that could be restarted; killed nodes are the nearest",
+    39: "a half-made cluster beside this one would take its memory and ports; repair is tested with a made-up engine",
+    40: "filling the disk would break whatever else runs here; the judgement of DiskPressure is tested with its condition",
+}
+
+
+@pytest.mark.parametrize("case", NOT_SHOWN)
+def test_field_case_that_this_machine_does_not_show(case):
+    pytest.skip(f"field case {case}: {NOT_SHOWN[case]}")

@@ -1,0 +1,21 @@
+"""The kind cluster of the farm that is up, as farmctl itself opens it."""
+
+import sys
+
+from farmctl.images import catalogue, engines
+from farmctl.testbeds.kind import starting
+from farmctl.testbeds.kind.cluster import Cluster
+from farmctl.testbeds.kind.state import KindFolder
+
+
+def opened() -> Cluster | None:
+    """None where no farm on a kind cluster is up. Raises StageError."""
+    folder = KindFolder()
+    there = folder.read()
+    if there is None or there.shape is None:
+        return None
+    return starting.opened(engines.find(), catalogue.read(), folder, there.shape, say)
+
+
+def say(step: str) -> None:
+    print(step, file=sys.stderr)

@@ -1,0 +1,130 @@
+"""What a real cluster does to pods in use, which are not ready: evictions, a second `up`, probes, a short grace."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from playwright.async_api import Error, async_playwright
+
+from e2e.conftest import farmctl
+from farmctl.testbeds.kind import waiting
+
+pytestmark = pytest.mark.timeout(600, func_only=True)
+PODS = 4
+CONNECT_MS = 120_000
+NO_LIVENESS_S = 35  # longer than three liveness probes of 10 s, after which a kubelet restarts
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _only_on_kind(testbed: str) -> None:
+    if testbed != "kind":
+        pytest.skip("needs --testbed kind")
+
+
+def pods(kubectl) -> dict[str, dict]:
+    """The browsers' pods by name, those that end included."""
+    found = kubectl.get("pods", "-n", "farm", "-l", "app.kubernetes.io/name=browser")
+    return {pod["metadata"]["name"]: pod for pod in found}
+
+
+def is_ready(pod: dict) -> bool:
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"]["conditions"])
+
+
+def until(state, what: str) -> None:
+    waiting.wait_for(state, what, timeout_s=180)
+
+
+def all_free() -> bool:
+    proxy = json.loads(farmctl("status", "-o", "json").stdout)["proxy"]
+    return [pod["state"] for pool in proxy["pools"].values() for pod in pool["pods"]] == ["free"] * PODS
+
+
+@asynccontextmanager
+async def full_farm(door, kubectl):
+    """Every pod in use; yields a page on each. Afterwards all are free again."""
+    async with async_playwright() as playwright:
+        taken = [await playwright.chromium.connect_over_cdp(door, timeout=CONNECT_MS) for _ in range(PODS)]
+        await asyncio.to_thread(
+            until, lambda: not any(map(is_ready, pods(kubectl).values())), "no pod is ready, all are in use"
+        )
+        yield [await browser.new_page() for browser in taken]
+        for browser in taken:
+            await browser.close()
+    await asyncio.to_thread(until, all_free, "all are free again")
+
+
+async def answers(page) -> bool:
+    return await page.evaluate("6 * 7") == 42
+
+
+async def test_evicted_pods_in_use_finish_their_sessions(cluster, kind_cluster, door):  # field case 26
+    """A drain of a farm in full use is not blocked, breaks no session, and ends soon after the last of them."""
+    async with full_farm(door, cluster.kubectl) as pages:
+        before = pods(cluster.kubectl)
+        for name in before:
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+            answer = await asyncio.to_thread(
+                kind_cluster.api.post,
+                url=f"/pods/{name}/eviction",
+                namespace="farm",
+                data=json.dumps(eviction),
+            )
+            assert answer.status_code == 201, answer.text
+        ending = pods(cluster.kubectl)
+        assert all("deletionTimestamp" in ending[name]["metadata"] for name in before)
+        assert [await answers(page) for page in pages] == [True] * PODS
+    await asyncio.to_thread(
+        until, lambda: not set(before) & set(pods(cluster.kubectl)), "the evicted pods are gone"
+    )
+
+
+async def test_second_up_of_a_farm_in_full_use_returns(cluster, door):  # field case 27
+    async with full_farm(door, cluster.kubectl) as pages:
+        before = pods(cluster.kubectl)
+        done = await asyncio.to_thread(farmctl, "up", "--testbed", "kind", timeout_s=300)
+        assert done.returncode == 0
+        assert set(pods(cluster.kubectl)) == set(before)
+        assert [await answers(page) for page in pages] == [True] * PODS
+
+
+async def test_pod_in_use_is_not_restarted_for_being_busy(cluster, door):  # field case 28
+    def restarts():
+        return {
+            name: pod["status"]["containerStatuses"][0]["restartCount"]
+            for name, pod in pods(cluster.kubectl).items()
+        }
+
+    async with full_farm(door, cluster.kubectl) as pages:
+        before = restarts()
+        await asyncio.sleep(NO_LIVENESS_S)  # the trigger itself: a session that outlasts the liveness probe
+        assert restarts() == before
+        assert not any(map(is_ready, pods(cluster.kubectl).values()))
+        assert [await answers(page) for page in pages] == [True] * PODS
+
+
+async def test_short_grace_costs_one_session(cluster, door):  # field case 31
+    """As on a reclaimed machine: SIGTERM, and SIGKILL 5 s later, with a session that would go on for longer."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect_over_cdp(door, timeout=CONNECT_MS)
+        page = await browser.new_page()
+        victim = await asyncio.to_thread(leased)
+        cluster.kubectl("delete", "pod", victim, "-n", "farm", "--grace-period=5", "--wait=false")
+        assert await answers(page)  # it drains: the session goes on until the kill
+        await asyncio.to_thread(until, lambda: victim not in pods(cluster.kubectl), "the pod is gone")
+        with pytest.raises(Error, match="closed"):
+            await page.evaluate("1")
+        again = await playwright.chromium.connect_over_cdp(door, timeout=CONNECT_MS)  # the caller's retry
+        assert await answers(await again.new_page())
+        await again.close()
+    await asyncio.to_thread(until, all_free, "the farm has healed")
+
+
+def leased() -> str:
+    """The name of the one pod that is in use."""
+    proxy = json.loads(farmctl("status", "-o", "json").stdout)["proxy"]
+    (name,) = [
+        pod["name"] for pool in proxy["pools"].values() for pod in pool["pods"] if pod["state"] == "leased"
+    ]
+    return name
