@@ -1,0 +1,79 @@
+import pytest
+
+from farmctl.errors import StageError
+from farmctl.images import base, engines, sources
+from farmctl.testbeds.kind import preflight, refusals
+from farmctl.testbeds.kind.preflight import Readings
+
+GOOD = Readings(
+    engine="podman",
+    unified=True,
+    runc=True,
+    instances_free=500,
+    instances_limit=512,
+    watches_limit=1 << 20,
+    disk_free_gib=200,
+    modules=True,
+    descriptors=1 << 16,
+)
+
+
+class Store:
+    def __init__(self, *there):
+        self.there = there
+
+    def has_image(self, tag):
+        return tag in self.there
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """A machine without a registry and without images, on which all else is there."""
+    monkeypatch.setenv("FARMCTL_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(engines, "find", Store)
+    monkeypatch.setattr(sources, "reachable", lambda: False)
+    monkeypatch.setattr(preflight, "read", lambda _engine, _shape: GOOD)
+    monkeypatch.setattr(refusals.shutil, "which", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(base.os, "geteuid", lambda: 0)
+    return monkeypatch
+
+
+def said():
+    return [(each.verdict, each.found, each.mend) for each in refusals.findings()]
+
+
+def test_machine_that_lacks_nothing(machine):
+    assert said() == [("ok", "can be made here", "")]
+
+
+def test_no_engine_is_the_one_thing_to_say(machine):
+    def none():
+        raise StageError("no container engine on this machine", hint="apt-get install -y podman runc")
+
+    machine.setattr(engines, "find", none)
+    assert said() == [("missing", "no container engine on this machine", "apt-get install -y podman runc")]
+
+
+def test_every_lack_of_a_build_is_said_at_once(machine):
+    machine.setattr(refusals.shutil, "which", lambda _program: None)
+    found = " ".join(what for _, what, _ in said())
+    assert "no Go toolchain" in found
+    assert "no debootstrap" in found
+
+
+def test_with_a_registry_neither_is_needed(machine):
+    machine.setattr(sources, "reachable", lambda: True)
+    machine.setattr(refusals.shutil, "which", lambda _program: None)
+    assert said() == [("ok", "can be made here", "")]
+
+
+def test_what_up_would_refuse_is_said(machine):
+    machine.setattr(preflight, "read", lambda _e, _s: preflight.Readings(**{**fields(), "modules": False}))
+    ((verdict, found, mend),) = said()
+    assert verdict == "missing"
+    assert "/lib/modules" in found
+    assert mend
+
+
+def fields():
+    return {name: getattr(GOOD, name) for name in Readings.__dataclass_fields__}
