@@ -156,7 +156,8 @@ def _install(
     )
     with folder.held(), Steps(quiet=quiet) as say:
         existing.bring_up(wanted, folder, say)
-    print(f"door   kubectl --context {context} -n {namespace} port-forward service/proxy 9222")
+    named = f" --kubeconfig {kubeconfig}" if kubeconfig else ""
+    print(f"door   kubectl{named} --context {context} -n {namespace} port-forward service/proxy 9222")
 
 
 def _up_local(pods: int | None, door: str | None, timeout_s: float, *, quiet: bool) -> None:

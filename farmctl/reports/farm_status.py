@@ -12,7 +12,7 @@ from farmctl.errors import StageError
 from farmctl.reports import disagreements
 from farmctl.reports.disagreements import Compared, Disagreement
 from farmctl.testbeds.base import Pod, Readiness
-from farmctl.testbeds.looking import Look, NodeSeen, Stray
+from farmctl.testbeds.looking import Look, NodeSeen, Told
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"
@@ -55,6 +55,7 @@ class FarmStatus:
     rows: list[Row]
     proxy: dict[str, Any] | None  # its /status, None while it does not answer
     api_problem: str = ""  # why the control plane does not say, "" when it does
+    api_remedy: str = ""
     nodes: tuple[NodeSeen, ...] = ()
     disagreements: tuple[Disagreement, ...] = ()
 
@@ -119,23 +120,19 @@ def judged(seen: FarmStatus, before: FarmStatus, after_s: float) -> FarmStatus:
 async def read(look: Look) -> FarmStatus:
     """One look at everything at once, with all that differs just now. Raises StageError when the testbed is gone."""
 
-    async def told() -> tuple[list[Pod], list[Readiness], tuple[Stray, ...], str]:
+    async def told() -> Told | StageError:
         try:
-            said = await look.told()
+            return await look.told()
         except StageError as error:
-            return [], [], (), str(error)
-        return said.pods, said.readiness, said.strays, ""
+            return error
 
-    (pods, readiness, strays, problem), proxy, nodes = await asyncio.gather(
-        told(), look.proxy(), look.nodes()
-    )
-    both = [compared(pod, readiness, proxy) for pod in sorted(pods, key=lambda pod: pod.name)]
-    if problem:
-        rows, differ = _proxy_rows(proxy), []
-    else:
-        rows = [_row(one, proxy) for one in both]
-        differ = disagreements.found(both, strays, proxy, look.kubectl)
-    return FarmStatus(look.kind, look.door, look.admin, rows, proxy, problem, tuple(nodes), tuple(differ))
+    said, proxy, nodes = await asyncio.gather(told(), look.proxy(), look.nodes())
+    seen = FarmStatus(look.kind, look.door, look.admin, _proxy_rows(proxy), proxy, nodes=tuple(nodes))
+    if isinstance(said, StageError):
+        return replace(seen, api_problem=str(said), api_remedy=said.hint)
+    both = [compared(pod, said.readiness, proxy) for pod in sorted(said.pods, key=lambda pod: pod.name)]
+    differ = disagreements.found(both, said.strays, proxy, look.kubectl)
+    return replace(seen, rows=[_row(one, proxy) for one in both], disagreements=tuple(differ))
 
 
 def compared(pod: Pod, readiness: Sequence[Readiness], proxy: dict[str, Any] | None) -> Compared:

@@ -46,14 +46,11 @@ def _lines(seen: FarmStatus) -> Iterator[Text]:
     for node in seen.nodes_down():
         stopped = node.running is False
         yield Text(f"node {node.name} {'does not run' if stopped else 'is not Ready'}", style=BAD)
-        yield _try(_mend(seen, "farmctl up starts it again" if stopped else "farmctl up repairs it"))
+        yield _try(_of_node(seen, stopped=stopped))
     if seen.api_problem:
         yield from _without_api(seen)
     if seen.proxy is None:
-        yield Text(f"the proxy does not answer at {seen.admin}", style=BAD)
-        yield _try(
-            "farmctl up repairs it" if seen.api_problem else "farmctl logs proxy; farmctl up repairs it"
-        )
+        yield from _without_proxy(seen)
     for remedy, those in groupby(seen.disagreements, lambda one: one.remedy):
         for one in those:
             yield Text(_told(one), style=BAD)
@@ -65,12 +62,23 @@ def _without_api(seen: FarmStatus) -> Iterator[Text]:
     if seen.proxy is not None:
         heard = f"it last heard of the API server {age(seen.proxy.get('watch_age_s', 0.0))} ago"
         yield Text(f"shown is what the proxy knows: {heard}, and serves on by that", style=BAD)
-    yield _try(_mend(seen, "farmctl up repairs it"))
+    if seen.api_remedy:
+        yield _try(seen.api_remedy)
 
 
-def _mend(seen: FarmStatus, ours: str) -> str:
+def _without_proxy(seen: FarmStatus) -> Iterator[Text]:
+    if seen.api_problem and seen.kind == "existing":
+        yield Text("the proxy is asked through that API server: nothing is known of it", style=BAD)
+        return
+    yield Text(f"the proxy does not answer at {seen.admin}", style=BAD)
+    yield _try("farmctl up repairs it" if seen.api_problem else "farmctl logs proxy; farmctl up repairs it")
+
+
+def _of_node(seen: FarmStatus, *, stopped: bool) -> str:
     """Nothing of a cluster of somebody else's is for farmctl to repair."""
-    return "the cluster is not farmctl's: ask who runs it" if seen.kind == "existing" else ours
+    if seen.kind == "existing":
+        return "the cluster is not farmctl's: ask who runs it"
+    return "farmctl up starts it again" if stopped else "farmctl up repairs it"
 
 
 def _counts(seen: FarmStatus) -> str:

@@ -14,11 +14,12 @@ from farmctl.images import catalogue as catalogues
 from farmctl.images import engines, farm, loading, sources
 from farmctl.images.catalogue import Catalogue
 from farmctl.images.gobuild import Say
-from farmctl.testbeds.kind import applying, doors, nodes, programs, readying, starting
+from farmctl.testbeds.kind import applying, doors, evidence, nodes, programs, readying, starting
 from farmctl.testbeds.kind.kubectl import Kubectl, objects
 from farmctl.testbeds.kind.manifests import KINDS, ours, render
 from farmctl.testbeds.kind.state import Installed, KindFolder
 
+ANSWER = "--request-timeout=15s"
 VERBS = ("get", "list", "create", "patch", "delete")
 KIND_PREFIX = "kind-"
 
@@ -56,15 +57,42 @@ def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
     manifests = render(kubectl.program, starting.rendering(there, folder))
     applying.refuse_foreign(kubectl, manifests)
     ensure_images(wanted, there.images, catalogue, say)
+    first = folder.read() is None
     folder.write(there)
-    say("applying the manifests")
-    applying.apply(kubectl, manifests, force=False)
-    applying.prune(kubectl, there.namespace, manifests)
+    put_in(kubectl, there, folder, manifests, say, first=first)
     reach = doors.ClusterReach(kubectl, there.namespace)
     say("waiting for the pods")
-    readying.wait_until_served(kubectl, there.namespace, reach, timeout_s=wanted.timeout_s, progress=say)
-    say(f"the door answers: {readying.wait_for_lease(reach, timeout_s=starting.DOOR_S)}")
+    try:
+        readying.wait_until_served(kubectl, there.namespace, reach, timeout_s=wanted.timeout_s, progress=say)
+        answer = readying.wait_for_lease(reach, timeout_s=starting.DOOR_S)
+    except StageError as error:
+        evidence.export(kubectl, there.namespace, folder.logs, say)
+        raise StageError(
+            str(error),
+            hint=f"see {folder.logs}; then farmctl up again goes on, farmctl down removes all of it",
+        ) from error
+    say(f"the door answers: {answer}")
     return folder.write(msgspec.structs.replace(there, phase="up"))
+
+
+def put_in(
+    kubectl: Kubectl, there: Installed, folder: KindFolder, manifests: str, say: Say, *, first: bool
+) -> None:
+    """Apply and prune. A first install that the cluster takes only in part is taken out again. Raises StageError."""
+    say("applying the manifests")
+    try:
+        applying.apply(kubectl, manifests, force=False)
+        applying.prune(kubectl, there.namespace, manifests)
+    except StageError as error:
+        if not first:
+            raise
+        say("taking out what was applied")
+        removed = applying.uninstall(kubectl, there.namespace)
+        folder.remove()
+        raise StageError(
+            f"the cluster does not take the farm: {error}\n  taken out again: {', '.join(removed) or 'nothing was in'}",
+            hint=error.hint or "mend what the cluster says, then the same farmctl up",
+        ) from error
 
 
 def opened(context: str, kubeconfig: str, catalogue: Catalogue, say: Say) -> Kubectl:
@@ -87,12 +115,11 @@ def refuse_other(there: Installed | None, wanted: WantedInstall) -> None:
 def refuse_missing_rights(kubectl: Kubectl, namespace: str) -> None:
     """Raises StageError naming every right that is missing, as `kubectl auth can-i` would, in one request."""
     asking = json.dumps(reviews(namespace))
-    answers = objects(
-        kubectl(
-            "create", "--validate=false", "-f", "-", "-o", "json", stdin=asking,
-            hint=f"is that cluster up? kubectl --context {kubectl.context} cluster-info",
-        )
-    )  # fmt: skip
+    try:
+        said = kubectl("create", "--validate=false", "-f", "-", "-o", "json", ANSWER, stdin=asking)
+    except StageError as error:
+        raise no_way_in(kubectl, error) from error
+    answers = objects(said)
     missing: dict[str, list[str]] = {}
     for answer in answers:
         asked = answer["spec"]["resourceAttributes"]
@@ -104,6 +131,19 @@ def refuse_missing_rights(kubectl: Kubectl, namespace: str) -> None:
             f"missing rights in namespace {namespace}:{lines}",
             hint=f"kubectl auth can-i --list -n {namespace}; ask the cluster's owner, or use another context",
         )
+
+
+def no_way_in(kubectl: Kubectl, error: StageError) -> StageError:
+    """What is wrong with the context itself, or with the cluster behind it."""
+    said = str(error).strip().splitlines()[-1]
+    named = f" --kubeconfig {kubectl.kubeconfig}" if kubectl.kubeconfig else ""
+    unknown = any(word in said for word in ("context was not found", "no such file", "does not exist"))
+    hint = (
+        f"kubectl{named} config get-contexts"
+        if unknown
+        else f"is that cluster up, and may you log in? kubectl{named} --context {kubectl.context} cluster-info"
+    )
+    return StageError(f"no way into the cluster of context {kubectl.context!r}: {said}", hint=hint)
 
 
 def reviews(namespace: str) -> dict[str, object]:

@@ -31,9 +31,10 @@ class OwnLook:
     kind = "kind"
 
     def __init__(self, kubectl: Kubectl, namespace: str, shape: Shape) -> None:
-        self._cluster, self._shape = _Asked(kubectl, namespace), shape
         self.door, self.admin = f"http://{shape.door}", f"http://{shape.admin}"
         self.kubectl = f"KUBECONFIG={kubectl.kubeconfig} kubectl -n {namespace}"
+        self._shape = shape
+        self._cluster = _Asked(kubectl, namespace, named=self.kubectl, repair="farmctl up repairs it")
 
     async def told(self) -> Told:
         return await self._cluster.told()
@@ -54,10 +55,11 @@ class InstalledLook:
     kind = "existing"
 
     def __init__(self, kubectl: Kubectl, there: Installed) -> None:
-        self._cluster = _Asked(kubectl, there.namespace)
         self._reach = doors.ClusterReach(kubectl, there.namespace)
         named = f" --kubeconfig {there.kubeconfig}" if there.kubeconfig else ""
         self.kubectl = f"kubectl{named} --context {there.context} -n {there.namespace}"
+        repair = f"{self.kubectl} cluster-info; the cluster is not farmctl's: ask who runs it"
+        self._cluster = _Asked(kubectl, there.namespace, named=self.kubectl, repair=repair)
         self.door = (
             f"http://proxy.{there.namespace}:9222 (from here: {self.kubectl} port-forward service/proxy 9222)"
         )
@@ -81,8 +83,8 @@ class InstalledLook:
 class _Asked:
     """The API server, by kubectl: quicker than importing a client, and it knows every way to log in."""
 
-    def __init__(self, kubectl: Kubectl, namespace: str) -> None:
-        self._kubectl, self._namespace = kubectl, namespace
+    def __init__(self, kubectl: Kubectl, namespace: str, *, named: str, repair: str) -> None:
+        self._kubectl, self._namespace, self._named, self._repair = kubectl, namespace, named, repair
 
     async def told(self) -> Told:
         wanted = f"{SERVICE_LABEL}={BROWSERS}"
@@ -107,8 +109,9 @@ class _Asked:
         except StageError as error:
             said = str(error).strip().splitlines()[-1]
             if any(word in said for word in REFUSALS):
-                raise StageError(f"the API server refuses: {said}") from error
-            raise ApiAway(f"the API server does not answer: {said}") from error
+                hint = f"{self._named} auth can-i --list: looking at a farm takes get and list of pods and endpointslices"
+                raise StageError(f"the API server refuses: {said}", hint=hint) from error
+            raise ApiAway(f"the API server does not answer: {said}", hint=self._repair) from error
 
 
 def strays(pods: Iterable[Json], slices: Iterable[Json]) -> list[Stray]:

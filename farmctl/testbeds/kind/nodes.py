@@ -16,6 +16,7 @@ from farmctl.testbeds.kind.shapes import FENCE_IN_NODE
 CLUSTER_LABEL = "io.x-k8s.kind.cluster"
 ROLE_LABEL = "io.x-k8s.kind.role"
 NETWORK = "kind"
+TAKEN = ("address already in use", "port is already allocated", "ports are not available")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,25 @@ def start_stopped(engine: Engine, nodes: Iterable[Node], addresses: Mapping[str,
             engine.run("unpause", each.name)
         elif not each.running:
             readdress(engine, each.name, addresses.get(each.name, ""))
-            engine.run("start", each.name, timeout_s=120)
+            start(engine, each.name)
         else:
             continue
         started.append(each.name)
     return started
+
+
+def start(engine: Engine, name: str) -> None:
+    """Raises StageError; the usual cause is a port that somebody took while the node was down."""
+    try:
+        engine.run("start", name, timeout_s=120)
+    except StageError as error:
+        taken = any(word in str(error) for word in TAKEN)
+        hint = (
+            "see who has the port: ss -ltnp; free it, then farmctl up"
+            if taken
+            else f"{engine.name} logs {name}"
+        )
+        raise StageError(f"the node {name} does not start: {error}", hint=hint) from error
 
 
 def readdress(engine: Engine, name: str, address: str) -> None:

@@ -38,6 +38,10 @@ class Cluster:
         return said
 
 
+def asked(cluster):
+    return looking._Asked(cluster, "farm", named="kubectl -n farm", repair="farmctl up repairs it")
+
+
 def test_strays_are_ready_endpoints_of_no_pod():
     slices = [
         a_slice(
@@ -57,20 +61,17 @@ def test_strays_are_ready_endpoints_of_no_pod():
 async def test_api_server_s_refusal_is_not_its_absence():
     refused = 'Error from server (Forbidden): pods is forbidden: User "weak" cannot list resource "pods"'
     with pytest.raises(StageError, match="refuses: Error from server") as caught:
-        await looking._Asked(Cluster(pods=refused), "farm").told()
+        await asked(Cluster(pods=refused)).told()
     assert not isinstance(caught.value, ApiAway)
+    assert "kubectl -n farm auth can-i --list" in caught.value.hint
     with pytest.raises(ApiAway, match="does not answer: The connection to the server"):
-        await looking._Asked(
-            Cluster(pods="The connection to the server 127.0.0.1:1 was refused"), "farm"
-        ).told()
+        await asked(Cluster(pods="The connection to the server 127.0.0.1:1 was refused")).told()
 
 
 async def test_nodes_that_are_not_ours_to_see_are_none():
-    asked = looking._Asked(
-        Cluster(pods=[POD], nodes="Error from server (Forbidden): nodes is forbidden"), "farm"
-    )
-    assert await asked.nodes_ready() == {}
-    assert [pod.name for pod in (await asked.told()).pods] == ["b-1"]
+    cluster = asked(Cluster(pods=[POD], nodes="Error from server (Forbidden): nodes is forbidden"))
+    assert await cluster.nodes_ready() == {}
+    assert [pod.name for pod in (await cluster.told()).pods] == ["b-1"]
 
 
 async def test_stopped_nodes_are_told_by_the_engine_while_the_api_server_is_away(monkeypatch):

@@ -75,7 +75,7 @@ def test_both_views_side_by_side(run):
 
 @pytest.mark.parametrize("words", [[], ["-o", "wide"]])
 def test_while_the_api_server_is_away_the_proxy_s_view_stands_and_says_how_old_it_is(run, words):
-    farm = Farm(told=StageError("the API server does not answer: refused"))
+    farm = Farm(told=StageError("the API server does not answer: refused", hint="farmctl up repairs it"))
     code, out = run(farm, *words)
     assert code == 3
     assert "the API server does not answer: refused" in out
@@ -93,9 +93,21 @@ def test_what_only_the_api_server_knows_is_null_while_it_is_away(run):
 
 
 def test_another_s_cluster_is_not_ours_to_repair(run):
-    farm = Farm(told=StageError("the API server does not answer: refused"))
+    farm = Farm(nodes=[NodeSeen("w-1", running=None, ready=False)])
     farm.kind = "existing"
     assert "ask who runs it" in run(farm)[1]
+
+
+def test_in_another_s_cluster_the_proxy_is_asked_by_the_same_way_as_all_else(run):
+    farm = Farm(
+        told=StageError("the API server refuses: Forbidden", hint="kubectl auth can-i --list"), proxy=None
+    )
+    farm.kind = "existing"
+    code, out = run(farm)
+    assert code == 3
+    assert "try: kubectl auth can-i --list" in out
+    assert "nothing is known of it" in out
+    assert "farmctl logs" not in out
 
 
 def test_while_the_proxy_is_away_the_api_s_view_stands(run):
@@ -108,7 +120,13 @@ def test_while_the_proxy_is_away_the_api_s_view_stands(run):
 
 def test_while_both_are_away_it_says_both(run):
     nodes = [NodeSeen("w-1", running=True, ready=None), NodeSeen("cp", running=False, ready=None)]
-    code, out = run(Farm(told=StageError("the API server does not answer: refused"), proxy=None, nodes=nodes))
+    code, out = run(
+        Farm(
+            told=StageError("the API server does not answer: refused", hint="farmctl up repairs it"),
+            proxy=None,
+            nodes=nodes,
+        )
+    )
     assert code == 3
     assert "node cp does not run" in out
     assert "w-1" not in out

@@ -1,0 +1,147 @@
+"""A cluster of our own that does not come up, or not back: message, remedy, logs kept, nothing half made."""
+
+from pathlib import Path
+
+import pytest
+
+from farmctl.errors import StageError
+from farmctl.testbeds.kind import cluster, nodes
+from farmctl.testbeds.kind.nodes import Node
+from farmctl.testbeds.kind.shapes import Shape
+from farmctl.testbeds.kind.state import Installed, KindFolder
+
+SHAPE = Shape(node_image="kindest/node:v0", workers=1)
+NAMES = ("farm-control-plane", "farm-worker")
+
+
+class Kind:
+    """A Cluster whose nodes and API are what the test says; remembers what kind was told."""
+
+    def __init__(self, folder, there=(), fails="", ready=NAMES):
+        self.folder, self.shape, self.there = folder, SHAPE, list(there)
+        self.fails, self.ready, self.told = fails, ready, []
+        self.engine, self.kubectl, self.size = None, self, 2
+
+    def nodes(self):
+        return self.there
+
+    def run_kind(self, *words, timeout_s=0):
+        self.told.append(" ".join(words[:2]))
+        if self.fails and words[:2] == ("create", "cluster"):
+            raise StageError(self.fails)
+        if words[0] == "create":
+            self.there = [Node(name, "worker", running=True, address="10.0.0.1") for name in NAMES]
+        if words[0] == "delete":
+            self.there = []
+
+    def get(self, what, *_):
+        made = {"metadata": {"name": ""}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        return [{**made, "metadata": {"name": name}} for name in self.ready] if what == "nodes" else []
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return KindFolder(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch):
+    monkeypatch.setattr(cluster, "READY_S", 0)
+    monkeypatch.setattr(nodes, "start_stopped", lambda *_: [])
+
+
+def standing(*names):
+    return [Node(name, "worker", running=True, address="10.0.0.1") for name in names]
+
+
+CREATING = Installed(phase="creating", shape=SHAPE)
+UP = Installed(phase="up", shape=SHAPE)
+
+
+def test_what_an_interrupted_run_left_is_removed_and_made_again(folder):
+    kind = Kind(folder, standing("farm-control-plane"))
+    there = cluster.ensure(kind, CREATING, print)
+    assert kind.told == ["delete cluster", "create cluster"]
+    assert there.phase == "installing"
+    assert folder.read() == there
+
+
+@pytest.mark.parametrize(
+    ("fails", "ready", "said"),
+    [
+        ("could not find a log line that matches", NAMES, "log line"),
+        ("", NAMES[:1], "not Ready: farm-worker"),
+    ],
+)
+def test_cluster_that_cannot_be_made_leaves_its_logs_and_no_nodes(
+    folder, fails, ready, said
+):  # field case 39
+    kind = Kind(folder, fails=fails, ready=ready)
+    with pytest.raises(StageError, match=said) as caught:
+        cluster.ensure(kind, CREATING, print)
+    assert kind.told == ["create cluster", "export logs", "delete cluster"]
+    assert kind.there == []
+    assert str(folder.logs) in caught.value.hint
+    assert caught.value.exit_code == 3
+
+
+def test_node_that_never_turns_ready_again_leaves_its_logs_and_the_farm(folder):
+    kind = Kind(folder, standing(*NAMES), ready=NAMES[:1])
+    with pytest.raises(StageError, match="not Ready: farm-worker") as caught:
+        cluster.ensure(kind, UP, print)
+    assert "export logs" in kind.told
+    assert "delete cluster" not in kind.told
+    assert str(folder.logs) in caught.value.hint
+
+
+def test_cluster_that_lost_a_node_for_good_is_to_be_made_anew(folder):
+    with pytest.raises(StageError, match="recreate needed: the cluster has 1 nodes of 2") as caught:
+        cluster.ensure(Kind(folder, standing(NAMES[0])), UP, print)
+    assert "farmctl down" in caught.value.hint
+
+
+def test_logs_that_cannot_be_exported_do_not_hide_the_fault(folder):
+    kind, said = Kind(folder, fails="no space left on device"), []
+    spoken = kind.run_kind
+
+    def run_kind(*words, timeout_s=0):
+        if words[0] == "export":
+            raise StageError("disk full")
+        return spoken(*words, timeout_s=timeout_s)
+
+    kind.run_kind = run_kind
+    with pytest.raises(StageError, match="no space left on device"):
+        cluster.ensure(kind, CREATING, said.append)
+    assert "could not export the nodes' logs: disk full" in said
+
+
+class Engine:
+    name = "podman"
+
+    def __init__(self, problem):
+        self.problem = problem
+
+    def run(self, *words, **_):
+        raise StageError(f"`podman start …` failed:\n{self.problem}", hint="farmctl doctor")
+
+
+@pytest.mark.parametrize(
+    ("problem", "remedy"),
+    [
+        ("rootlessport cannot expose: listen tcp 127.0.0.1:9222: bind: address already in use", "ss -ltnp"),
+        ("Bind for 127.0.0.1:9222 failed: port is already allocated", "ss -ltnp"),
+        ("OCI runtime error", "podman logs farm-worker"),
+    ],
+)
+def test_node_that_does_not_start_again_says_why(problem, remedy):  # field case 37
+    with pytest.raises(StageError, match="the node farm-worker does not start") as caught:
+        nodes.start(Engine(problem), "farm-worker")
+    assert problem in str(caught.value)
+    assert remedy in caught.value.hint
+
+
+def test_kind_s_own_files_are_not_left_by_a_run_that_made_nothing(tmp_path):
+    made = KindFolder(Path(tmp_path, "kind"))
+    with pytest.raises(StageError), made.held():
+        raise StageError("no container engine on this machine")
+    assert not made.path.exists()
