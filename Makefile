@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 TESTBED ?= local
-# CI on a shared machine: what failed is tried once more, and the summary says so (RETRY=1).
+# CI on a shared machine: an end-to-end test that failed is tried once more, and the summary names it (RETRY=1).
 AGAIN := $(if $(RETRY),--reruns 1,)
 
 .PHONY: help setup demo test e2e lint bench verify clean
@@ -18,10 +18,10 @@ demo: setup ## Bring a farm up here, break it twice, show what held, take it dow
 	@scripts/demo
 
 test: setup ## Unit and component tests (a few minutes, no container engine)
-	$(BIN)/pytest $(AGAIN)
+	$(BIN)/pytest
 
-e2e: setup ## Every scenario and real clients on a real testbed (TESTBED=local)
-	$(BIN)/pytest e2e --testbed $(TESTBED) $(AGAIN)
+e2e: setup ## Every scenario and real clients on a real testbed (TESTBED=local or kind; ARGS=--keep-cluster)
+	$(BIN)/pytest e2e --testbed $(TESTBED) $(AGAIN) -r fEsR --durations 15 $(ARGS)
 
 lint: setup ## Format, lint, types, import arrows, dependencies, spelling
 	$(BIN)/ruff format --check .
@@ -39,7 +39,7 @@ bench: setup ## Measure against HAProxy and a bare Chrome; writes docs/performan
 	$(BIN)/farmctl bench --out docs/performance.json
 	$(BIN)/farmctl bench --docs docs/performance.json
 
-verify: lint test e2e ## What CI runs: lint, tests, the local scenarios with real Chromium
+verify: lint test e2e ## Lint, tests, the local scenarios with real Chromium; .ci/run adds the kind testbed
 
 clean: ## Take a running farm down and remove what was built here
 	-@[ ! -x $(BIN)/farmctl ] || $(BIN)/farmctl down
