@@ -50,7 +50,11 @@ def up(
         str | None, typer.Option(help="kind: the cluster's name.", show_default="farm", metavar="NAME")
     ] = None,
     source: Annotated[
-        Source, typer.Option(help="kind: where node and base image come from; auto tries a registry first.")
+        Source,
+        typer.Option(
+            envvar="FARMCTL_SOURCE",
+            help="kind: where node and base image come from; auto tries a registry first.",
+        ),
     ] = Source.auto,
     kubernetes: Annotated[
         str,
