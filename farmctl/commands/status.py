@@ -75,14 +75,15 @@ async def _watch(output: Output, disagree_after_s: float) -> "FarmStatus":
 
     if output not in {Output.table, Output.wide}:
         raise UsageError(f"-w shows a table, not {output.value}", hint="farmctl status -w")
-    farm, console, shown = await look(), _console(), ""
+    farm, console, shown = await look(), _console(live=True), ""
     pause_s = WATCH_S if farm.kind == "local" else WATCH_CLUSTER_S
     # What one look cannot tell from a moment's lag has to stand in an earlier picture too.
-    frames = deque([await farm_status.read(farm)], maxlen=max(1, round(farm_status.LOOK_AGAIN_S / pause_s)))
+    frames: deque[FarmStatus] = deque(maxlen=max(1, round(farm_status.LOOK_AGAIN_S / pause_s)))
     with Live(console=console, auto_refresh=False) as live:
         while True:
             now = await farm_status.read(farm)
-            seen = farm_status.judged(now, frames[0], disagree_after_s)
+            before = frames[0].disagreements if frames else ()
+            seen = farm_status.judged(now, before, disagree_after_s)
             frames.append(now)
             picture = _picture(seen, output)
             if console.is_terminal:
@@ -92,12 +93,12 @@ async def _watch(output: Output, disagree_after_s: float) -> "FarmStatus":
             await asyncio.sleep(pause_s)
 
 
-def _console() -> "Console":
+def _console(*, live: bool = False) -> "Console":
     from rich.console import Console
 
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 250  # a pipe has no width: nothing is cut off
+    if not (live and console.is_terminal):
+        console.width = 250  # nothing is cut off: a terminal wraps, and a remedy can be copied whole
     return console
 
 

@@ -4,7 +4,7 @@ One of them may be away: then the other's view stands alone, and says so. The JS
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -107,13 +107,13 @@ async def lasting(look: Look, after_s: float) -> FarmStatus:
     first = await read(look)
     if any(one.twice for one in first.disagreements):
         await asyncio.sleep(LOOK_AGAIN_S)
-        return judged(await read(look), first, after_s)
-    return judged(first, first, after_s)
+        return judged(await read(look), first.disagreements, after_s)
+    return judged(first, (), after_s)
 
 
-def judged(seen: FarmStatus, before: FarmStatus, after_s: float) -> FarmStatus:
-    """``seen`` with only those disagreements that last."""
-    kept = disagreements.settled(seen.disagreements, before.disagreements, after_s)
+def judged(seen: FarmStatus, before: Iterable[Disagreement], after_s: float) -> FarmStatus:
+    """``seen`` with only those disagreements that last; ``before``: what an earlier look found."""
+    kept = disagreements.settled(seen.disagreements, before, after_s)
     return replace(seen, disagreements=tuple(kept))
 
 
