@@ -17,6 +17,7 @@ from farmctl.errors import StageError
 from farmctl.images.gobuild import cache_folder
 
 LEAST = {"docker": (20, 10), "podman": (4, 3)}  # podman 4.3 is Debian 12's, and what kind was tried with
+REUSED = ("--> Using cache", " CACHED")  # podman's and BuildKit's words
 PODMAN_CONF = '[containers]\ndefault_ulimits = []\n[engine]\nruntime = "runc"\n'
 
 
@@ -76,12 +77,16 @@ class Engine:
 
     def build(
         self, context: Path, tag: str, *, args: Mapping[str, str] | None = None, file: Path | None = None
-    ) -> None:
-        """Build ``context`` as ``tag``; the host's network serves where a bridge does not reach the registries."""
+    ) -> bool:
+        """Build ``context`` as ``tag``; the host's network serves where a bridge does not reach the registries.
+
+        Returns whether layers of an earlier build were taken for it.
+        """
         words = ["build", "--network", "host", "-t", tag]
         words += [part for key, value in (args or {}).items() for part in ("--build-arg", f"{key}={value}")]
         words += ["-f", str(file)] if file else []
-        self.run(*words, str(context), timeout_s=3600)
+        done = self.run(*words, str(context), timeout_s=3600)
+        return any(mark in said for mark in REUSED for said in (done.stdout, done.stderr))
 
 
 def find(environ: Mapping[str, str] | None = None) -> Engine:

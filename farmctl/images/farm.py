@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -43,8 +44,10 @@ def ensure(engine: Engine, image: str, say: Say, *, pull_base: bool) -> str:
         if not engine.has_image(tag):
             base.ensure(engine, say, pull=pull_base)
             say(f"building {tag}")
-            with records.timed(cache_folder(), f"image: {image}", tag):
-                engine.build(context, tag)
+            began = time.monotonic()
+            reused = engine.build(context, tag)
+            seconds = time.monotonic() - began
+            records.keep(cache_folder(), f"image: {image}", tag, seconds, cold=not reused)
     return tag
 
 

@@ -13,17 +13,21 @@ from pathlib import Path
 import msgspec
 
 FILE = "builds.jsonl"
-KEPT_LINES = 400
+KEPT_LINES, MOST_BYTES = 400, 1 << 18
 
 
 class Built(msgspec.Struct, frozen=True):
-    """``what`` is the version or tag that was made; ``load`` the machine's load average (1 min) at the end."""
+    """``what`` is the version or tag that was made; ``load`` the machine's load average (1 min) at the end.
+
+    ``cold``: nothing of an earlier build was taken for it, as far as the engine tells.
+    """
 
     step: str
     what: str
     seconds: float
     at: str  # ISO 8601, UTC
     load: float
+    cold: bool = True
 
 
 @contextmanager
@@ -34,12 +38,16 @@ def timed(folder: Path, step: str, what: str) -> Iterator[None]:
     keep(folder, step, what, time.monotonic() - began)
 
 
-def keep(folder: Path, step: str, what: str, seconds: float) -> None:
+def keep(folder: Path, step: str, what: str, seconds: float, *, cold: bool = True) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    line = msgspec.json.encode(Built(step, what, round(seconds, 1), now, round(os.getloadavg()[0], 1)))
+    built = Built(step, what, round(seconds, 1), now, round(os.getloadavg()[0], 1), cold)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / FILE).open("ab") as out:
-        out.write(line + b"\n")
+    path = folder / FILE
+    with path.open("ab") as out:
+        out.write(msgspec.json.encode(built) + b"\n")
+        grown = out.tell() > MOST_BYTES
+    if grown:
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[-KEPT_LINES:]))
 
 
 def read(folder: Path) -> list[Built]:
@@ -58,9 +66,9 @@ def read(folder: Path) -> list[Built]:
 
 
 def coldest(built: list[Built]) -> dict[str, Built]:
-    """The longest record of each step: layers and caches that were there make a step shorter, never longer."""
+    """The longest cold record of each step: what was there already makes a step shorter, never longer."""
     found: dict[str, Built] = {}
     for one in built:
-        if one.step not in found or one.seconds > found[one.step].seconds:
+        if one.cold and (one.step not in found or one.seconds > found[one.step].seconds):
             found[one.step] = one
     return found

@@ -13,8 +13,8 @@ def cache(tmp_path, monkeypatch):
 class Engine:
     """Builds in no time, or not at all."""
 
-    def __init__(self, problem=""):
-        self.problem, self.images = problem, set()
+    def __init__(self, problem="", reused=False):
+        self.problem, self.reused, self.images = problem, reused, set()
 
     def has_image(self, tag):
         return tag in self.images or tag.startswith("docker.io/library/debian")
@@ -23,6 +23,7 @@ class Engine:
         if self.problem:
             raise StageError(self.problem)
         self.images.add(tag)
+        return self.reused
 
 
 def test_a_build_that_ran_is_recorded_once_and_one_that_was_not_needed_never(cache):
@@ -39,6 +40,13 @@ def test_a_build_that_failed_is_no_record(cache):
     with pytest.raises(StageError, match="no space"):
         farm.ensure(Engine("no space left"), "proxy", print, pull_base=False)
     assert records.read(cache) == []
+
+
+@pytest.mark.parametrize("reused", [False, True])
+def test_a_build_that_took_layers_of_an_earlier_one_is_no_cold_one(cache, reused):
+    farm.ensure(Engine(reused=reused), "proxy", print, pull_base=False)
+    assert [built.cold for built in records.read(cache)] == [not reused]
+    assert list(records.coldest(records.read(cache))) == ([] if reused else ["image: proxy"])
 
 
 def test_the_coldest_of_a_step_is_its_longest(cache):
@@ -60,6 +68,15 @@ def test_records_are_bounded_and_survive_a_torn_line(cache):
     found = records.read(cache)
     assert len(found) == records.KEPT_LINES - 1
     assert found[-1].what == str(records.KEPT_LINES + 4)
+
+
+def test_the_file_does_not_grow_for_ever(cache, monkeypatch):
+    monkeypatch.setattr(records, "MOST_BYTES", 1000)
+    monkeypatch.setattr(records, "KEPT_LINES", 5)
+    for number in range(50):
+        records.keep(cache, "step", str(number), 1.0)
+    assert (cache / records.FILE).stat().st_size < 1200
+    assert records.read(cache)[-1].what == "49"
 
 
 def test_nothing_was_built_yet(cache):

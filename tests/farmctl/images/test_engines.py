@@ -100,3 +100,18 @@ def test_failure_carries_the_engines_last_words(play):
     with pytest.raises(StageError, match="no such image: x"):
         engine.run("save", "x")
     assert not engine.has_image("x")
+
+
+@pytest.mark.parametrize(
+    ("said", "reused"),
+    [
+        ("STEP 2/3: COPY x /x\n--> Using cache 0a1b2c\n", True),
+        ("#7 [2/3] COPY x /x\n#7 CACHED\n", True),
+        ("STEP 2/3: COPY x /x\n--> 0a1b2c\n", False),
+    ],
+)
+def test_a_build_tells_whether_it_took_layers_of_an_earlier_one(play, tmp_path, said, reused):
+    play("podman", says=PODMAN)
+    engine = engines.find()
+    (tmp_path / "podman").write_text(f"#!/bin/sh\ncat <<'END'\n{said}END\n")
+    assert engine.build(tmp_path, "x:1") is reused
