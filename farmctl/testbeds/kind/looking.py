@@ -6,6 +6,7 @@ admin port is asked through its Service's proxy, by the rights that installing t
 """
 
 import asyncio
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -157,7 +158,7 @@ def look(folder: KindFolder) -> Look:
         raise NoFarm
     if there.phase == "creating":
         raise StageError(HALF_MADE, hint="wait for the farmctl up that runs, or run it again: it repairs")
-    kubectl, _ = scaling.opened(there, folder, lambda _step: None)
+    kubectl, _ = scaling.opened(there, folder, lambda step: print(step, file=sys.stderr))
     return (
         InstalledLook(kubectl, there)
         if there.shape is None
