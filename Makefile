@@ -21,7 +21,7 @@ test: setup ## Unit and component tests (a few minutes, no container engine)
 	$(BIN)/pytest
 
 e2e: setup ## Every scenario and real clients on a real testbed (TESTBED=local or kind; ARGS=--keep-cluster)
-	$(BIN)/pytest e2e --testbed $(TESTBED) $(AGAIN) -r fEsR --durations 15 $(ARGS)
+	$(BIN)/pytest e2e --testbed $(TESTBED) $(AGAIN) -vv -r fEsR --durations 15 $(ARGS)
 
 lint: setup ## Format, lint, types, import arrows, dependencies, spelling
 	$(BIN)/ruff format --check .

@@ -52,7 +52,7 @@ class Child:
         with self.log.open("wb") as out:
             # No session of its own: where the kernel groups processes by session, nice would count for nothing.
             self._process = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=out,
+                command, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1", **env}, stdin=subprocess.DEVNULL, stdout=out,
                 stderr=subprocess.STDOUT, process_group=0,
             )  # fmt: skip
 

@@ -57,6 +57,10 @@ async def with_proxy(env):
     await (await current()).set_proxy_env(env)
 
 
+async def pages_host():
+    return (await current()).pages_host
+
+
 async def restored():
     await (await current()).restore()
 
@@ -64,7 +68,7 @@ async def restored():
 def elsewhere(coroutine):
     """Run it in a thread: asyncio.run would take the event loop away that pytest-asyncio set in this one."""
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, coroutine).result()
+        return thread.submit(asyncio.run, coroutine).result()
 
 
 def own_thread(test):
@@ -113,13 +117,15 @@ def ws_endpoint(endpoint):
 
 @pytest.fixture(scope="module")
 def pages(request):
-    """Pages on this machine's loopback, where a local pod's Chrome finds them."""
-    if "FARMCTL_DOOR" not in os.environ and request.getfixturevalue("testbed") == "kind":
-        pytest.skip("pages on this machine's loopback are out of reach for pods in kind")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    """Pages on this machine, at an address where the pods' Chromes find them."""
+    host = "127.0.0.1"
+    if "FARMCTL_DOOR" not in os.environ:
+        request.getfixturevalue("farm")
+        host = elsewhere(pages_host())
+    server = ThreadingHTTPServer((host, 0), Pages)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
+    yield f"http://{host}:{server.server_port}"
     server.shutdown()
     thread.join()
     server.server_close()
