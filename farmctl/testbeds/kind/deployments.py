@@ -15,7 +15,7 @@ from farmctl.testbeds.kind.admin import Admin
 from farmctl.testbeds.kind.faults import FaultsFile, container_of, undone
 from farmctl.testbeds.kind.limits import until
 from farmctl.testbeds.kind.objects import BROWSERS, PROXY, PROXY_PODS, Api, Json
-from farmctl.testbeds.kind.readying import Picture, in_use, picture
+from farmctl.testbeds.kind.readying import Picture, in_use, is_observed, picture
 from farmctl.testbeds.kind.rolling import STRATEGY, Rollout
 from farmctl.testbeds.kind.stand_ins import UNREADY
 
@@ -74,6 +74,18 @@ class Deployments:
 
     async def replicas(self, name: str, count: int) -> None:
         await self._api.patch_deployment(name, {"spec": {"replicas": count}})
+
+    async def until_observed(self, name: str) -> None:
+        """Its controller has acted on what was last asked for. Raises NotStaged.
+
+        Controllers that were cut off from the API server come back late: until then a pod that dies is replaced by
+        one of the old settings.
+        """
+
+        async def observed() -> bool:
+            return is_observed(await self.get(name))
+
+        await until(observed, f"the controllers have seen what the Deployment {name} is to be", SCALED_S)
 
     async def counts(self) -> tuple[int, int]:
         """The wanted and the existing browser pods, as an HPA reads them."""
@@ -150,8 +162,9 @@ class Deployments:
 
         async def serves() -> bool:
             nonlocal in_a_row
-            pods = await self._api.pods(PROXY_PODS)
-            alone = len(pods) == 1 and readings.is_ready(pods[0])
+            deployment, pods = await self.get(PROXY), await self._api.pods(PROXY_PODS)
+            settled = is_observed(deployment) and deployment["status"].get("updatedReplicas") == len(pods)
+            alone = settled and len(pods) == 1 and readings.is_ready(pods[0])
             new = alone and pods[0]["metadata"]["uid"] not in not_of
             in_a_row = in_a_row + 1 if new and await self._admin.ready() else 0
             return in_a_row >= SERVES_IN_A_ROW

@@ -41,6 +41,7 @@ class Proxies:
         First none is wanted, then those there are die: else each death would bring another of the old settings.
         """
         await self._deployments.replicas(PROXY, 0)
+        await self._deployments.until_observed(PROXY)
         await self.kill(await self.uids())
         await until(self._none, "the proxy is gone", TOLD_S)
 

@@ -63,7 +63,7 @@ def picture(objects: Iterable[Mapping[str, Any]], in_use: set[str]) -> Picture:
         new=len(new),
         fine=sum(_ready(pod) or pod["metadata"]["uid"] in in_use for pod in new),
         old=len(mine) - len(new),
-        settled=_observed(browsers) and _observed(deployments[PROXY]) and _rolled_out(deployments[PROXY]),
+        settled=is_observed(browsers) and is_observed(deployments[PROXY]) and _rolled_out(deployments[PROXY]),
         trouble=tuple(line for pod in pods if not _ready(pod) for line in troubles(pod)),
     )
 
@@ -72,7 +72,8 @@ def _of(found: Iterable[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]
     return [item for item in found if item["kind"] == kind]
 
 
-def _observed(deployment: Mapping[str, Any]) -> bool:
+def is_observed(deployment: Mapping[str, Any]) -> bool:
+    """Whether the controllers have acted on what the Deployment is to be now."""
     observed = deployment.get("status", {}).get("observedGeneration", 0)
     return bool(observed >= deployment["metadata"]["generation"])
 

@@ -1,0 +1,82 @@
+"""A proxy is taken away for good: no controller that is late may bring one of the old settings back."""
+
+import pytest
+
+from farmctl.testbeds.base import NotStaged
+from farmctl.testbeds.kind import deployments as deployments_module
+from farmctl.testbeds.kind.deployments import Deployments
+from farmctl.testbeds.kind.faults import FaultsFile
+from farmctl.testbeds.kind.objects import PROXY
+from farmctl.testbeds.kind.proxies import Proxies
+
+
+class LateControllers:
+    """An API whose controllers act on a change only after ``looks`` looks at it, and replace what dies before that."""
+
+    def __init__(self, looks):
+        self.looks, self.generation, self.observed, self.wanted, self.scaled_to = looks, 1, 1, 1, 1
+        self.living = ["p0"]
+
+    async def deployment(self, _name):
+        if self.observed < self.generation:
+            self.looks -= 1
+            if self.looks <= 0:
+                self.observed, self.scaled_to = self.generation, self.wanted
+                self.living += [f"new-{self.generation}"] * (self.wanted - len(self.living))
+        return {
+            "metadata": {"name": PROXY, "generation": self.generation},
+            "spec": {"replicas": self.wanted},
+            "status": {"observedGeneration": self.observed, "updatedReplicas": len(self.living)},
+        }
+
+    async def patch_deployment(self, _name, body):
+        self.generation, self.wanted = self.generation + 1, body["spec"]["replicas"]
+
+    async def patch_service(self, _name, _body): ...
+
+    async def pods(self, _selector=""):
+        ready = [{"type": "Ready", "status": "True"}]
+        return [
+            {"metadata": {"name": name, "uid": name}, "spec": {}, "status": {"conditions": ready}}
+            for name in self.living
+        ]
+
+    async def delete_pod(self, name, _uid, *, grace_s=None):
+        self.living.remove(name)
+        self.living += ["replaced"] * (self.scaled_to - len(self.living))
+
+
+class Killer:
+    async def kill(self, _place): ...
+
+
+class ReadyAdmin:
+    async def ready(self):
+        return True
+
+
+def made(api, tmp_path):
+    return Proxies(api, Killer(), Deployments(api, ReadyAdmin(), FaultsFile(tmp_path)))
+
+
+async def test_late_controllers_are_waited_for_before_the_proxy_dies(tmp_path):
+    api = LateControllers(looks=3)
+    await made(api, tmp_path).take_away()
+    assert api.living == []
+
+
+async def test_controllers_that_never_act_are_no_proxy_taken_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(deployments_module, "SCALED_S", 0.05)
+    api = LateControllers(looks=1000)
+    with pytest.raises(NotStaged, match="controllers have seen"):
+        await made(api, tmp_path).take_away()
+    assert api.living == ["p0"]
+
+
+async def test_the_new_one_counts_only_when_its_controller_has_acted(tmp_path):
+    api = LateControllers(looks=0)
+    proxies = made(api, tmp_path)
+    await proxies.take_away()
+    api.looks = 3
+    await proxies.put_back()
+    assert api.living == [f"new-{api.generation}"]
