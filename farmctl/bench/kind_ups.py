@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from farmctl.bench import kind_words
+from farmctl.bench import kind_farm
 from farmctl.errors import StageError
 from farmctl.images import engines
 from farmctl.images.catalogue import ROOT
@@ -125,7 +125,7 @@ async def changed(checkout: Checkout, admin: str, pods: int) -> Changed:
     done = await asyncio.to_thread(checkout.up)
     if browser_image() == before:
         raise StageError("the changed agent's code gave no new image", hint="was that checkout copied whole?")
-    await kind_words.until_idle(admin, pods)
+    await kind_farm.until_idle(admin, pods)
     return Changed(time.monotonic() - began, done.spent_s("building"), done.spent_s("loading"))
 
 
