@@ -1,12 +1,13 @@
 """What a farm on Kubernetes takes: `up`, a lost pod's replacement, and how much sooner the agent's word is than a slice's.
 
-Measured on the farm that is up here, which has to be idle, in interleaved rounds. `up` is the command itself, run from a
-copy of this checkout, in the first rounds only; for "changed" a comment is added to the agent's code there, so that a new image is built, loaded
-and rolled out, and the clock stops when the proxy has every new pod free. "Clean" is the agent's own log line "free",
-after its recycle. Of that same moment two witnesses tell: the proxy's /status, asked every few milliseconds, when it has the
-pod free by the agent's word; and a watch of our own, through the same API server as the proxy's, when the slice says ready.
-A session is the line "lease-began" of a caller that was held: after the dial, and after Chrome has answered. Sizes are the engine's
-(uncompressed). Cold build times are what the builds wrote down when they ran, a step's longest: nothing is built for this.
+Measured on the farm that is up here, which has to be idle, in interleaved rounds. `up` is the command itself, run from
+a copy of this checkout, in the first rounds only; for "changed" a comment is added to the agent's code there, so that
+a new image is built, loaded and rolled out, and the clock stops when the proxy has every new pod free. "Clean" is the
+agent's own log line "free", after its recycle. Of that same moment two witnesses tell: the proxy's /status, asked
+every few milliseconds, when it has the pod free by the agent's word; and a watch of our own, through the same API
+server as the proxy's, when the slice says ready. A session is the line "lease-began" of a caller that was held: after
+the dial, and after Chrome has answered. Sizes are the engine's (uncompressed). Cold build times are what the builds
+wrote down when they ran, a step's longest: nothing is built for this.
 """
 
 import asyncio
