@@ -40,7 +40,7 @@ def _lines(run: Run, source: str) -> Iterator[str]:
     yield f"{CLUSTER if cluster else RIVALS} A figure is the median, in brackets the least and the most of its rounds.\n"
     if run.quick:
         yield QUICK
-    yield from _machine(run, without="cores of " if cluster else "")
+    yield from _machine(run, cluster=cluster)
     yield from _overview(run)
     for name, why in run.unstaged.items():
         yield f"Not measured: {name}: {why}.\n"
@@ -48,13 +48,15 @@ def _lines(run: Run, source: str) -> Iterator[str]:
         yield from _section(section)
 
 
-def _machine(run: Run, *, without: str) -> Iterator[str]:
-    """``without``: a kind of line that says nothing of this run (a cluster takes all cores)."""
+def _machine(run: Run, *, cluster: bool) -> Iterator[str]:
+    """Of a cluster only what is true of it: its programs run in images of their own, on all cores."""
     told = {key.replace("_", " "): value for key, value in run.machine.items()}
-    machine = ", ".join(f"{key} {v}" for key, v in told.items() if not (without and key.startswith(without)))
-    versions = ", ".join(f"{name} {value}" for name, value in run.versions.items())
+    machine = ", ".join(
+        f"{key} {v}" for key, v in told.items() if not (cluster and key.startswith("cores of "))
+    )
+    named = {name: v for name, v in run.versions.items() if not cluster or name.startswith("farm")}
     yield f"Measured {run.started} on: {machine}.\n"
-    yield f"With: {versions}.\n"
+    yield f"With: {', '.join(f'{name} {version}' for name, version in named.items())}.\n"
 
 
 def _overview(run: Run) -> Iterator[str]:

@@ -40,7 +40,8 @@ def add_records(made: Section, subject: str) -> None:
         made.row(f"cold build, {step}", "s", {subject: [built.seconds]})
     if not found:
         made.notes.append(
-            "No build is recorded here: what this farm runs was built before builds kept records."
+            "No cold build is recorded here: what this farm runs was built before builds kept records, or from layers that "
+            "were there."
         )
         return
     loads = [built.load for built in found.values()]
