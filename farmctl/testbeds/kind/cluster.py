@@ -23,7 +23,7 @@ from farmctl.testbeds.kind.state import Installed, KindFolder
 from farmctl.testbeds.kind.waiting import wait_for
 
 CREATE_S = 900
-READY_S = 240
+READY_S = 330  # the kubelet waits up to 300 s before it starts again what has ended often of late
 LOGS_HINT = "the nodes' logs are under {logs}; farmctl down, then up again"
 
 

@@ -147,6 +147,16 @@ async def test_an_api_server_that_still_answers_was_not_stopped():
     await ControlPlane(FakeShell(), "farm-control-plane", FakeApi([False])).stop_api()
 
 
+@pytest.mark.parametrize(("answers", "restarted"), [([True], False), ([False, True], True)])
+async def test_a_kubelet_that_waits_before_it_starts_the_api_server_again_is_made_to_forget(
+    monkeypatch, answers, restarted
+):
+    monkeypatch.setattr(controlplane, "PATIENCE_S", 0.05)
+    shell = FakeShell()
+    await ControlPlane(shell, "farm-control-plane", FakeApi(answers)).start_api()
+    assert [script for _, script in shell.scripts] == [controlplane.MEND, controlplane.FORGET][: 1 + restarted]
+
+
 @pytest.mark.parametrize(
     ("inspected", "address"),
     [
