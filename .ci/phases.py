@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the checks of .ci/run one after the other, with the slow builds beside them, and cleans up whatever happens.
+"""Runs the checks of .ci/run in two lanes, cluster and everything else, and cleans up whatever happens.
 
 Every phase runs even when one before it failed, so that one run tells all; the exit code is 0 only when all passed.
 A machine that cannot run a cluster fails: a check that did not run has not passed. Who wants the rest only says so with
@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Lock, Thread
 from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +29,7 @@ CLEANING_S = 150.0
 POLL_S = 0.3
 ENDING_S = 20.0
 TAIL_LINES = 50
+PRINTING = Lock()
 SHOWN_TESTS = 3
 
 
@@ -45,29 +47,27 @@ class Result:
 class Child:
     """One command in a process group of its own, its output in a file: no pipe that a left-over process keeps open."""
 
-    def __init__(self, phase: str, command: list[str], env: Mapping[str, str], logs: Path = LOGS) -> None:
-        self.phase, self.log = phase, logs / f"{phase.replace(' ', '-')}.log"
-        self.began = time.monotonic()
-        self._shown = 0
-        with self.log.open("wb") as out:
+    def __init__(self, command: list[str], env: Mapping[str, str], log: Path) -> None:
+        self._log, self._shown = log, 0
+        with log.open("wb") as out:
             # No session of its own: where the kernel groups processes by session, nice would count for nothing.
             self._process = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1", **env}, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, process_group=0,
+                command, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1", **env}, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=subprocess.STDOUT, process_group=0,
             )  # fmt: skip
 
-    def follow(self, deadline: float) -> str:
-        """Show the output until it ends; ended when ``deadline`` passes. Returns the problem, "" when it passed."""
+    def follow(self, deadline: float, stopping: Event, *, show: bool) -> str:
+        """Wait until it ends, or end it when time is up. Returns the problem, "" when it passed."""
         try:
             while self._process.poll() is None:
-                self._show()
+                if show:
+                    self.show()
+                if stopping.wait(POLL_S):
+                    return "interrupted"
                 if time.monotonic() > deadline:
-                    self.end()
                     return "time is up"
-                time.sleep(POLL_S)
         finally:
             self.end()
-            self._show()
         return f"exit code {self._process.returncode}" if self._process.returncode else ""
 
     def end(self) -> None:
@@ -80,119 +80,127 @@ class Child:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(ENDING_S)
 
-    def _show(self) -> None:
-        with self.log.open("rb") as log:
+    def show(self, last: str = "") -> None:
+        """Print what is new in its output, and nothing of the other lane's between."""
+        with self._log.open("rb") as log:
             log.seek(self._shown)
             new = log.read()
         self._shown += len(new)
-        sys.stdout.buffer.write(new)
-        sys.stdout.flush()
+        with PRINTING:
+            sys.stdout.buffer.write(new + last.encode())
+            sys.stdout.flush()
 
 
 class Run:
-    """The phases so far, and the time that is left for others."""
+    """The phases so far, the time that is left for others, and whether to stop."""
 
-    def __init__(self, limit_s: float = LIMIT_S, logs: Path = LOGS) -> None:
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
         self.results: list[Result] = []
-        self._logs = logs
+        self.stopping = Event()
         self._deadline = time.monotonic() + limit_s
-        self._beside: list[Child] = []
 
-    def phase(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> bool:
-        if time.monotonic() > self._deadline:
-            return self._note(Result(name, 0, "not run: time is up"))
-        print(f"\n=== {name}: {' '.join(command)}", flush=True)
-        child = Child(name, list(command), env or {}, self._logs)
-        problem = child.follow(self._deadline)
-        return self._note(Result(name, time.monotonic() - child.began, problem))
+    def phase(
+        self, name: str, *command: str, env: Mapping[str, str] | None = None, beside: bool = False
+    ) -> bool:
+        """Run one command. One of the lane ``beside`` shows its output when it ends, so that lanes do not mix."""
+        if self.stopping.is_set() or time.monotonic() > self._deadline:
+            return self.note(Result(name, 0, "not run: time is up", beside=beside))
+        print(f"\n=== {name}{' (beside)' * beside}: {' '.join(command)}", flush=True)
+        began = time.monotonic()
+        child = Child(list(command), env or {}, log_of(name))
+        try:
+            problem = child.follow(self._deadline, self.stopping, show=not beside)
+        finally:
+            child.show(f"=== the above is all of {name}\n" if beside else "")
+        return self.note(Result(name, time.monotonic() - began, problem, beside=beside))
 
-    def beside(self, name: str, *command: str) -> Child:
-        """Start it niced and go on."""
-        print(f"\n=== {name}, beside what follows: {' '.join(command)}", flush=True)
-        child = Child(name, ["nice", "-n", "15", *command], {}, self._logs)
-        self._beside.append(child)
-        return child
-
-    def join(self, child: Child) -> bool:
-        print(f"\n=== waiting for {child.phase}", flush=True)
-        problem = child.follow(self._deadline)
-        return self._note(Result(child.phase, time.monotonic() - child.began, problem, beside=True))
-
-    def skip(self, name: str, why: str) -> None:
-        self._note(Result(name, 0, why, skipped=True))
-
-    def fail(self, name: str, why: str) -> None:
-        self._note(Result(name, 0, why))
-
-    def end(self) -> None:
-        for child in self._beside:
-            child.end()
-
-    def _note(self, result: Result) -> bool:
+    def note(self, result: Result) -> bool:
         self.results.append(result)
         return not result.problem
 
 
-def check_all(run: Run, env: Mapping[str, str]) -> None:
-    """The order: what the cluster needs starts first and goes on beside lint, tests and the local farm."""
+def check_all(run: Run, state: Path) -> None:
+    """The cluster's lane starts as soon as it can; lint, tests and the local farm go on beside it."""
     if not (run.phase("machine", ".ci/machine") and run.phase("setup", "scripts/setup")):
         return
-    skipping = os.environ.get("FARMCTL_CI_KIND") == "skip"
-    able = not skipping and run.phase("kind possible", FARMCTL, "doctor", "--testbed", "kind", env=env)
-    images = run.beside("images", FARMCTL, "images", "build") if able else None
-    run.phase("lint", "make", "lint")
-    run.phase("test", "make", "test")
-    end_to_end(run, "local", env)
-    if skipping:
-        run.skip("e2e kind", "SKIPPED: FARMCTL_CI_KIND=skip says so; nothing of the kind testbed was tested")
-    elif images is None:
-        run.fail("e2e kind", "not run: this machine lacks what `kind possible` names above")
-    elif run.join(images):
-        end_to_end(run, "kind", env)
+    lane = Thread(target=check_kind, args=(run, state))
+    lane.start()
+    try:
+        run.phase("lint", "make", "lint")
+        run.phase("test", "make", "test")
+        # The cluster's door has the usual port.
+        end_to_end(run, "local", state, "--door 127.0.0.1:19222")
+        lane.join()
+    except (KeyboardInterrupt, SystemExit):
+        run.note(Result("run", 0, "interrupted"))
+    finally:
+        # In the good case the lane is over.
+        run.stopping.set()
+        lane.join()
+
+
+def check_kind(run: Run, state: Path) -> None:
+    if os.environ.get("FARMCTL_CI_KIND") == "skip":
+        why = "SKIPPED: FARMCTL_CI_KIND=skip says so; nothing of the kind testbed was tested"
+        run.note(Result("e2e kind", 0, why, skipped=True))
+    elif not run.phase("kind possible", FARMCTL, "doctor", "--testbed", "kind", env=of(state), beside=True):
+        run.note(Result("e2e kind", 0, "not run: this machine lacks what `kind possible` names above"))
+    elif not run.phase("images", "nice", "-n", "15", FARMCTL, "images", "build", beside=True):
+        run.note(Result("e2e kind", 0, "not run: its images could not be built"))
     else:
-        run.fail("e2e kind", "not run: its images could not be built")
+        end_to_end(run, "kind", state, "", beside=True)
 
 
-def end_to_end(run: Run, testbed: str, env: Mapping[str, str]) -> bool:
+def end_to_end(run: Run, testbed: str, state: Path, args: str, *, beside: bool = False) -> bool:
     # Real browsers on a shared machine: what failed is tried once more, and the summary names it.
-    env = {**env, "RETRY": "1", "FARMCTL_E2E_LOGS": str(LOGS / f"e2e-{testbed}")}
-    return run.phase(f"e2e {testbed}", "make", "e2e", f"TESTBED={testbed}", env=env)
+    env = {**of(state / testbed), "RETRY": "1", "FARMCTL_E2E_LOGS": str(LOGS / f"e2e-{testbed}")}
+    command = ("make", "e2e", f"TESTBED={testbed}", f"ARGS={args}")
+    return run.phase(f"e2e {testbed}", *command, env=env, beside=beside)
 
 
-def clean(run: Run, env: Mapping[str, str]) -> None:
-    """Take the farm of this run down, whatever is left of it, and bound the caches. A remnant is a failure."""
-    run.end()
+def of(state: Path) -> dict[str, str]:
+    """A state folder of this run's own: a farm that somebody has up here is neither used nor taken down."""
+    return {"FARMCTL_STATE": str(state)}
+
+
+def log_of(phase: str) -> Path:
+    return LOGS / f"{phase.replace(' ', '-')}.log"
+
+
+def clean(run: Run, state: Path) -> None:
+    """Take the farms of this run down, whatever is left of them, and bound the caches. A remnant is a failure."""
     if not (ROOT / FARMCTL).exists():
         return
     cleaning = Run(CLEANING_S)
-    cleaning.phase("farm taken down", FARMCTL, "down", env=env)
-    if any(result.phase == "images" for result in run.results):
+    for testbed in ("local", "kind"):
+        cleaning.phase(f"down {testbed}", FARMCTL, "down", env=of(state / testbed))
+    if log_of("images").exists():
         # Not with our state folder: the images of a farm that somebody has up here are in use.
         cleaning.phase("caches bounded", FARMCTL, "images", "prune")
     run.results += cleaning.results
 
 
-def retried(logs: Path) -> list[str]:
+def retried() -> list[str]:
     """Tests that passed, or failed, only at a second try."""
     found = [
         re.findall(r"^RERUN (\S+)", log.read_text(errors="replace"), flags=re.MULTILINE)
-        for log in sorted(logs.glob("e2e-*.log"))
+        for log in sorted(LOGS.glob("e2e-*.log"))
     ]
     return [test for tests in found for test in tests]
 
 
-def explain(results: list[Result], logs: Path, say: Callable[[str], None] = print) -> None:
+def explain(results: list[Result]) -> None:
     """The end of each failed phase's log, and of what its first failed tests left."""
     for result in results:
-        log = logs / f"{result.phase.replace(' ', '-')}.log"
+        log = log_of(result.phase)
         if not result.problem or result.skipped or not log.exists():
             continue
-        say(f"\n--- {result.phase}: {result.problem}; the last of {log}")
-        say(tail(log))
+        print(f"\n--- {result.phase}: {result.problem}; the last of {log}")
+        print(tail(log))
         left = sorted((log.with_suffix("") / "exported").glob("*/proxy.log"))
         for proxy in left[:SHOWN_TESTS]:
-            say(f"\n--- {proxy}")
-            say(tail(proxy))
+            print(f"\n--- {proxy}")
+            print(tail(proxy))
 
 
 def tail(path: Path) -> str:
@@ -210,28 +218,25 @@ def summarise(results: list[Result], again: list[str], seconds: float) -> str:
 
 
 def main() -> int:
-    began = time.monotonic()
+    began, was_set_up = time.monotonic(), (ROOT / FARMCTL).exists()
     signal.signal(signal.SIGTERM, interrupted)
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
-    with tempfile.TemporaryDirectory(prefix="farmctl-ci-") as folder:
-        # A state folder of this run's own: a farm that somebody has up here is neither used nor taken down.
-        env = {"FARMCTL_STATE": str(Path(folder, "state"))}
-        run = Run()
+    run = Run()
+    with tempfile.TemporaryDirectory(prefix="farmctl-ci-") as state:
         try:
-            check_all(run, env)
-        except (KeyboardInterrupt, SystemExit):
-            run.fail("run", "interrupted")
+            check_all(run, Path(state))
         finally:
-            clean(run, env)
+            clean(run, Path(state))
     failed = [result for result in run.results if result.problem and not result.skipped]
-    explain(run.results, LOGS)
-    print(summarise(run.results, retried(LOGS), time.monotonic() - began), flush=True)
+    explain(run.results)
+    print(summarise(run.results, retried(), time.monotonic() - began), flush=True)
     if failed:
         print(f"FAILED: {', '.join(result.phase for result in failed)}; logs: {LOGS}", flush=True)
         return 1
-    # Only of a run that passed: what a failed one leaves is there to be looked at.
-    subprocess.run(["make", "-s", "clean"], cwd=ROOT, check=False)
+    # What a failed run leaves is there to be looked at, and a checkout that somebody works in is left as it was.
+    if not was_set_up:
+        subprocess.run(["make", "-s", "clean"], cwd=ROOT, check=False)
     return 0
 
 

@@ -26,6 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     # --keep-cluster is pytest-kind's own option: here it keeps the farm up, on either testbed.
     group = parser.getgroup("farm")
     group.addoption("--testbed", default="local", choices=["local", "kind"], help="Where the farm runs.")
+    group.addoption(
+        "--door", default="", help="HOST:PORT of the farm that is brought up, if not farmctl's own."
+    )
     group.addoption("--reuse-farm", action="store_true", help="Test the farm that is up, and leave it up.")
     group.addoption(
         "--logs",
@@ -60,6 +63,7 @@ def farm(request: pytest.FixtureRequest, testbed: str, tmp_path_factory: pytest.
         return
     state = own_state(tmp_path_factory)
     words = ["--name", CLUSTER] if testbed == "kind" else []
+    words += ["--door", config.getoption("--door")] if config.getoption("--door") else []
     brought = farmctl("up", "--testbed", testbed, *words, timeout_s=UP_S)
     if brought.returncode != 0:
         evidence.of_a_failed_up(state, config.getoption("--logs"))
@@ -86,7 +90,7 @@ def own_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def door(farm) -> str:
-    return os.environ.get("FARMCTL_DOOR", "http://127.0.0.1:9222")
+    return os.environ.get("FARMCTL_DOOR") or farm["door"]
 
 
 @pytest.fixture(scope="session")

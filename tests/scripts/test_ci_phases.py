@@ -11,33 +11,38 @@ from pathlib import Path
 import pytest
 
 CI = Path(__file__).resolve().parent.parent.parent / ".ci"
-CALL = 'echo "$(basename "$0") $* ${FARMCTL_STATE:+own-state}${RETRY:+ retry}" >> "$CALLS"\n'
+SETUP = "mkdir -p .venv/bin && cp farmctl .venv/bin/farmctl\n"
+CALL = 'echo "$(basename "$0") $* ${FARMCTL_STATE:+own-state}" >> "$CALLS"\n'
 MAKEFILE = """\
 lint test:
 \t@echo "make $@" >> "$$CALLS"; echo "output of $@"; test "$$BREAK" != "$@"
 e2e:
-\t@echo "make $@ $(TESTBED) $${FARMCTL_STATE:+own-state} retry=$(RETRY)" >> "$$CALLS"
+\t@echo "make $@ $(TESTBED) $$(basename $$FARMCTL_STATE) retry=$(RETRY) $(ARGS)" >> "$$CALLS"
 \t@echo "RERUN e2e/test_scenarios.py::test_scenario[$(TESTBED)]"
 \t@if [ "$$BREAK" = "e2e $(TESTBED)" ]; then mkdir -p $$FARMCTL_E2E_LOGS/exported/a_test; \
 \t echo "what the proxy said" > $$FARMCTL_E2E_LOGS/exported/a_test/proxy.log; exit 1; fi
-\t@if [ "$$BREAK" = hang ]; then sleep 300 & echo $$! > sleeping; wait; fi
+\t@if [ "$$BREAK" = hang -a $(TESTBED) = kind ]; then sleep 300 & echo $$! > sleeping; wait; fi
 clean:
 \t@echo "make clean" >> "$$CALLS"
 """
 
 
+LOCAL, KIND = "make e2e local local retry=1", "make e2e kind kind retry=1"
+KIND_LANE = ["farmctl doctor --testbed kind own-state", "farmctl images build", KIND]
+CLEANING = ["farmctl down own-state", "farmctl down own-state", "farmctl images prune"]
+
+
 class Checkout:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.calls = root, root / "calls"
-        for folder in (".ci", "scripts", ".venv/bin"):
+        for folder in (".ci", "scripts"):
             (root / folder).mkdir(parents=True)
         shutil.copy2(CI / "phases.py", root / ".ci")
         self.script(".ci/machine", CALL)
-        self.script("scripts/setup", CALL)
+        self.script("scripts/setup", CALL + SETUP)
         self.script(
-            ".venv/bin/farmctl",
-            CALL
-            + 'if [ "$BREAK" = "$1" ]; then echo "mend: do this" >&2; exit 3; fi\n[ $1 != images ] || sleep 0.5\n',
+            "farmctl",
+            CALL + 'if [ "$BREAK" = "$1" ]; then echo "mend: do this" >&2; exit 3; fi\n',
         )
         (root / "Makefile").write_text(MAKEFILE)
         self.env = {**os.environ, "CALLS": str(self.calls), "BREAK": ""}
@@ -70,18 +75,17 @@ def test_all_that_passes_is_told_and_cleaned_up(checkout):
     done = checkout.run()
     assert done.returncode == 0, done.stdout + done.stderr
     called = checkout.called()
-    assert called[:3] == ["machine", "setup", "farmctl doctor --testbed kind own-state"]
-    assert set(called[3:5]) == {"farmctl images build", "make lint"}  # at the same time
-    assert called[5:] == [
+    assert called[:2] == ["machine", "setup"]
+    rest, cleaning = called[2:-4], called[-4:]
+    assert [line for line in rest if line not in KIND_LANE] == [
+        "make lint",
         "make test",
-        "make e2e local own-state retry=1",
-        "make e2e kind own-state retry=1",
-        "farmctl down own-state",
-        "farmctl images prune",
-        "make clean",
+        f"{LOCAL} --door 127.0.0.1:19222",
     ]
+    assert [line for line in rest if line in KIND_LANE] == KIND_LANE
+    assert cleaning == [*CLEANING, "make clean"]
     summary = done.stdout.partition("PHASE")[2]
-    for phase in ("lint", "test", "e2e local", "images", "e2e kind", "farm taken down"):
+    for phase in ("lint", "test", "e2e local", "images", "e2e kind", "down kind"):
         assert f"\n{phase} " in summary
     assert "passed (beside others)" in summary
     assert "tried a second time: e2e/test_scenarios.py::test_scenario[kind]" in summary
@@ -92,7 +96,7 @@ def test_whatever_fails_fails_the_run_and_stops_nothing_else(checkout, broken):
     done = checkout.run(BREAK=broken)
     assert done.returncode == 1
     assert f"FAILED: {broken}" in done.stdout
-    assert "make e2e kind own-state retry=1" in checkout.called()
+    assert KIND in checkout.called()
     assert "farmctl down own-state" in checkout.called()
     assert "make clean" not in checkout.called()  # there is something to look at
     if broken.startswith("e2e"):
@@ -105,8 +109,22 @@ def test_machine_that_cannot_run_a_cluster_fails_loudly(checkout):
     assert "mend: do this" in done.stdout
     assert "this machine lacks" in done.stdout
     called = checkout.called()
-    assert "make e2e local own-state retry=1" in called  # the rest is still told
-    assert not [line for line in called if "e2e kind" in line or "images" in line]
+    assert f"{LOCAL} --door 127.0.0.1:19222" in called  # the rest is still told
+    assert KIND not in called
+    assert "farmctl images build" not in called
+
+
+def test_checkout_that_was_set_up_before_stays_so(checkout):
+    (checkout.root / ".venv/bin").mkdir(parents=True)
+    shutil.copy2(checkout.root / "farmctl", checkout.root / ".venv/bin/farmctl")
+    assert checkout.run().returncode == 0
+    assert "make clean" not in checkout.called()
+
+
+def test_output_of_the_two_lanes_is_not_mixed(checkout):
+    done = checkout.run()
+    shown = done.stdout.partition("=== the above is all of e2e kind")[0].splitlines()
+    assert shown[-1] == "RERUN e2e/test_scenarios.py::test_scenario[kind]"
 
 
 def test_skipping_kind_has_to_be_said_and_is_repeated(checkout):
@@ -127,9 +145,8 @@ def test_images_that_cannot_be_built_fail_the_run(checkout):
 def test_nothing_hangs_past_the_limit_and_the_farm_is_taken_down(checkout):
     done = checkout.run(BREAK="hang", FARMCTL_CI_LIMIT_S="4")
     assert done.returncode == 1
-    assert "e2e local" in done.stdout.partition("FAILED: ")[2]
-    assert "time is up" in done.stdout
-    assert "not run: time is up" in done.stdout.partition("PHASE")[2]
+    assert "e2e kind" in done.stdout.partition("FAILED: ")[2]
+    assert "time is up" in done.stdout.partition("PHASE")[2]
     assert "farmctl down own-state" in checkout.called()
     assert is_gone(int((checkout.root / "sleeping").read_text()))
 
