@@ -73,9 +73,11 @@ def farm(request: pytest.FixtureRequest, testbed: str, tmp_path_factory: pytest.
     yield json.loads(farmctl("status", "-o", "json").stdout)
     if evidence.was_exported(config.getoption("--logs")):
         evidence.of_nodes(config.getoption("--logs"))
-    if not config.getoption("--keep-cluster"):
-        assert farmctl("down").returncode == 0
-        assert not list(state.glob("*")), "down left files behind"
+    if config.getoption("--keep-cluster"):
+        print(f"\nkept: FARMCTL_STATE={state} farmctl status", file=sys.__stderr__)
+        return
+    assert farmctl("down").returncode == 0
+    assert not list(state.glob("*")), "down left files behind"
 
 
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
