@@ -30,7 +30,7 @@ from farmctl.scenarios.sockets import RawCaller
 from farmctl.scenarios.timeline import Listener, Timeline
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser
+    from playwright.async_api import Browser, Page
 
 HOLD_S = 120.0  # how long a scenario's caller is ready to be held, unless it says otherwise
 PAGE_LIMIT_S = 60.0
@@ -75,7 +75,7 @@ class Crowd:
         """Playwright: connect, open the job's page, read its title, disconnect."""
 
         async def visit(browser: "Browser", _caller: Caller) -> None:
-            page = await browser.contexts[0].new_page()
+            page = await _new_page(browser)
             await page.goto(job.url, wait_until="load", timeout=PAGE_LIMIT_S * 1000)
             if await page.title() != job.id:
                 raise ValueError(f"the page of job {job.id} has another job's title")
@@ -91,7 +91,7 @@ class Crowd:
             await _first(until, gone)
             if gone.is_set():
                 raise JobLost("the idle browser was lost", reason="disconnected")
-            page = await browser.contexts[0].new_page()
+            page = await _new_page(browser)
             if await page.evaluate("6 * 7") != 42:
                 raise ValueError("the browser does not reckon")
 
@@ -235,6 +235,11 @@ class Crowd:
 
     def _tell(self, caller: Caller) -> None:
         self._listener.caller(caller.fate())
+
+
+async def _new_page(browser: "Browser") -> "Page":
+    """Playwright gives it no limit, and waits for ever when the browser dies meanwhile (seen on a starved machine)."""
+    return await asyncio.wait_for(browser.contexts[0].new_page(), PAGE_LIMIT_S)
 
 
 def _outcome(caller: Caller, error: Exception) -> Outcome:

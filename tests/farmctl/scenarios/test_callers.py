@@ -6,6 +6,7 @@ import aiohttp
 import pytest
 
 from farmctl.client import LostJobPolicy
+from farmctl.scenarios import crowds
 from farmctl.scenarios.crowds import Ask, Crowd
 from farmctl.scenarios.drivers import Driver
 from farmctl.scenarios.results import Outcome, blast_radius
@@ -94,3 +95,18 @@ async def test_a_door_that_is_not_there_is_lost(crowd, door, unused_tcp_port):
     await crowd.settle(5)
     assert caller.outcome is Outcome.LOST
     assert caller.error_kinds == ["DoorUnreachable"]
+
+
+async def test_a_page_that_never_opens_ends_its_caller(monkeypatch):
+    """Seen with Playwright when the browser died under it: the scenario would have waited for its own limit."""
+
+    class Context:
+        async def new_page(self):
+            await asyncio.Event().wait()
+
+    class Browser:
+        contexts = (Context(),)
+
+    monkeypatch.setattr(crowds, "PAGE_LIMIT_S", 0.01)
+    with pytest.raises(TimeoutError):
+        await crowds._new_page(Browser())
