@@ -77,6 +77,7 @@ class Listener:
         connection = Connection(door, self._api, sock, peer)
         door.poller.watch(sock, READ, connection.on_ready)
         door.heads.start(connection)
+        connection.on_ready(READ)  # its head has mostly come as well: one turn of the poller is saved
 
     def _pause(self, listening: Socket) -> None:
         """A full process would be told of the same waiting connection for ever: look again a little later."""
