@@ -15,6 +15,7 @@ from farmproxy.setting_values import HostPort
 from farmproxy.sockets import EXHAUSTED_ERRNOS, Socket, accept, listen
 
 _BATCH = 16  # accepts, each with its head, before others get their turn: pods that turned free above all
+_FEW = 4  # while callers are held: a newcomer has to wait anyway, here or in the kernel
 _PAUSE_S = 0.1  # after an accept that failed for want of descriptors or memory
 _ACCEPT = READ & ~0x2000  # EPOLLIN alone: a listening socket has no peer to hang up
 
@@ -52,7 +53,7 @@ class Listener:
         listening = self._sock
         if listening is None:
             return
-        for _ in range(_BATCH):
+        for _ in range(_FEW if self._door.driver.waiting > 0 else _BATCH):
             try:
                 sock, peer = accept(listening, self._family)
             except BlockingIOError:
