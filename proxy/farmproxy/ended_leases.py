@@ -10,7 +10,7 @@ import msgspec
 from farmwire.reasons import End
 
 REMEMBERED_S = 300.0
-# At 270 bytes each, 27 MB at most. All of five minutes up to 333 leases a second, three times what the reference farm
+# At 240 bytes each, 24 MB at most. All of five minutes up to 333 leases a second, three times what the reference farm
 # has; beyond that the newest.
 _REMEMBERED = 100_000
 _PAGE_S = 5.0
