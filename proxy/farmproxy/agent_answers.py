@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 HEAD_LIMIT = 8 * 1024
 BODY_LIMIT = 16 * 1024  # the agent's JSON is a few hundred bytes, Chrome's version too
@@ -9,13 +10,14 @@ BODY_LIMIT = 16 * 1024  # the agent's JSON is a few hundred bytes, Chrome's vers
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r\n")
 _FIELD = re.compile(rb"(?m)^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t\x20-\x7e\x80-\xff]*)\r\n")
 _PREFIX = b"HTTP/1.1 "
+_SAME_LIMIT = 512  # bytes; longer heads are not kept
 
 
 class Garbage(Exception):  # an outcome of reading
     """Not an agent's answer; the text says why."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, frozen=True)
 class AnswerHead:
     """``fields`` by lower-case name (a repeated one is garbage); ``size`` is the head's, its empty line included;
     ``body`` is the body's length, None where the answer does not say.
@@ -39,14 +41,27 @@ def read_head(buffer: bytes | bytearray) -> AnswerHead | None:
         return None
     if end > HEAD_LIMIT:
         raise Garbage("the head is too long")
-    match = _STATUS.match(buffer)
+    return _parse(bytes(buffer[: end + 4]))
+
+
+def read_same_head(buffer: bytes | bytearray) -> AnswerHead | None:
+    """The same for answers whose heads hardly differ, as /readyz gives them: each is parsed once."""
+    end = buffer.find(b"\r\n\r\n")
+    return read_head(buffer) if not 0 <= end <= _SAME_LIMIT else _parse_once(bytes(buffer[: end + 4]))
+
+
+def _parse(head: bytes) -> AnswerHead:
+    match = _STATUS.match(head)
     if match is None:
         raise Garbage("not HTTP/1.1")
-    found = _FIELD.findall(buffer, match.end(), end + 2)
+    found = _FIELD.findall(head, match.end(), len(head) - 2)
     fields = {name.lower(): value.strip(b" \t") for name, value in found}
-    if len(fields) + 1 != buffer.count(b"\n", 0, end + 2):
+    if len(fields) + 1 != head.count(b"\n", 0, len(head) - 2):
         raise Garbage("a header line is not NAME: VALUE, or repeated")
-    return AnswerHead(int(match[1]), fields, end + 4, _body_length(fields))
+    return AnswerHead(int(match[1]), fields, len(head), _body_length(fields))
+
+
+_parse_once = lru_cache(maxsize=64)(_parse)
 
 
 def _body_length(fields: dict[bytes, bytes]) -> int | None:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from farmproxy.agent_answers import AnswerHead, Garbage, read_head
+from farmproxy.agent_answers import AnswerHead, Garbage, read_same_head
 from farmproxy.poller import READ, WRITE, Poller
 from farmproxy.sockets import authority, outgoing
 from farmproxy.timeouts import Timeouts
@@ -232,7 +232,7 @@ class _Link:
             return
         self._buffer += data
         try:
-            head = read_head(self._buffer)
+            head = read_same_head(self._buffer)
             if head is None:
                 return
             self._answered(head)

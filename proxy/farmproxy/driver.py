@@ -96,6 +96,11 @@ class Driver:
     def start(self, alarm: Alarm) -> None:
         self._alarm = alarm
 
+    @property
+    def waiting(self) -> int:
+        """Callers that have no pod and no dial: they will need a descriptor for each."""
+        return len(self.parties) - len(self.dialling) - len(self._book.live)
+
     def tell(self, event: ev.Event) -> None:
         """Let the core know; its commands are carried out before this returns, unless it runs inside one."""
         if self._running:

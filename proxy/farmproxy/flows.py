@@ -80,15 +80,17 @@ class Flow:
             self._pending = memoryview(pending)
             self.waits = True
 
-    def pump(self) -> None:
-        """Read once and write it; only while nothing waits. Raises when a side is at its end."""
+    def pump(self) -> bool:
+        """Read once and write it; only while nothing waits. Raises when a side is at its end. Whether that surely was
+        all that had come (a read that a pipe or buffer cut short says nothing).
+        """
         if self._pipe is not None:
             self._pump_pipe(self._pipe)
-            return
+            return False
         try:
             size = self.src.recv_into(_BUFFER)
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             raise SourceBroke(error.errno) from None
         if not size:
@@ -105,8 +107,9 @@ class Flow:
             self.waits = True
         if size == _SIZE:
             self._see_bulk()
-        else:
-            self._bulk = 0
+            return False
+        self._bulk = 0
+        return True
 
     def flush(self) -> int:
         """Write what waits, as much as is taken; how much that was."""

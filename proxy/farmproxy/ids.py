@@ -6,6 +6,7 @@ import time
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32, as ULIDs use
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+_OF_BYTE = (_ALPHABET * 8).encode()  # a random byte to a random letter: five bits of it are used
 ID_LENGTH = 26
 KEY_LENGTH = 32
 _ID = re.compile(rf"[{_ALPHABET}]{{{ID_LENGTH}}}")
@@ -13,11 +14,11 @@ _ID = re.compile(rf"[{_ALPHABET}]{{{ID_LENGTH}}}")
 
 def new_id_and_key() -> tuple[str, str]:
     """A ULID of now (48 bits of milliseconds, 80 random ones) and a key of 128 random bits in hex."""
-    random = os.urandom(26)
-    value = int(time.time() * 1000) << 80 | int.from_bytes(random[:10], "big")
+    random = os.urandom(32)
+    ms = int(time.time() * 1000)
     pairs = _PAIRS
-    text = "".join([pairs[value >> shift & 1023] for shift in range(120, -1, -10)])
-    return text, random[10:].hex()
+    when = f"{pairs[ms >> 40]}{pairs[ms >> 30 & 1023]}{pairs[ms >> 20 & 1023]}{pairs[ms >> 10 & 1023]}{pairs[ms & 1023]}"
+    return when + random[:16].translate(_OF_BYTE).decode(), random[16:].hex()
 
 
 def is_id(text: str) -> bool:

@@ -7,15 +7,13 @@ The core decides who gets a lease; this book only remembers.
 import hmac
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, Protocol
 
 from farmwire.reasons import End
 
-REMEMBERED_S = 300.0
-_REMEMBERED = 200_000  # at 330 bytes each; at most 66 MB, whatever the rate
+from farmproxy.ended_leases import Ended, EndedLeases
 
 
 class Kind(Enum):
@@ -93,30 +91,13 @@ class Lease:
         return int((self.began_at - self.arrived_at) * 1000)
 
 
-class Ended:
-    """What is remembered of a lease that ended."""
-
-    __slots__ = ("at", "began_wall", "end", "ended_wall", "kind", "label", "owner", "pod", "pool")
-
-    def __init__(self, lease: Lease, end: End) -> None:
-        self.at = lease.ended_at
-        self.began_wall = lease.began_wall
-        self.ended_wall = time.time()
-        self.end = end
-        self.kind = lease.kind
-        self.label = lease.label
-        self.owner = lease.owner
-        self.pod = lease.pod
-        self.pool = lease.pool
-
-
 class LeaseBook:
     """``live``: running leases by id."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.live: dict[str, Lease] = {}
-        self._ended: OrderedDict[str, Ended] = OrderedDict()
+        self._memory = EndedLeases()
 
     def begin(self, lease: Lease) -> None:
         lease.began_at = self._clock()
@@ -129,13 +110,21 @@ class LeaseBook:
         self.live.pop(lease.id, None)
         lease.end = end
         lease.ended_at = self._clock()
-        if len(self._ended) >= _REMEMBERED:
-            self._ended.popitem(last=False)
-        self._ended[lease.id] = Ended(lease, end)
+        ended = Ended(
+            lease.began_wall,
+            time.time(),
+            end,
+            lease.kind.value,
+            lease.label,
+            lease.owner,
+            lease.pod,
+            lease.pool,
+        )
+        self._memory.keep(lease.id, ended, lease.ended_at)
 
     def correct(self, lease: Lease, end: End) -> None:
         lease.end = end
-        kept = self._ended.get(lease.id)
+        kept = self._memory.find(lease.id)
         if kept is not None:
             kept.end = end
 
@@ -146,7 +135,7 @@ class LeaseBook:
             # A wrong key costs the same whether the lease exists or not.
             right = hmac.compare_digest(key.encode(), (lease.key if lease else "-" * 32).encode())
             return lease if right else None
-        found: Lease | Ended | None = lease or self._ended.get(id_)
+        found: Lease | Ended | None = lease or self._memory.find(id_)
         return found if found is not None and found.owner == owner else None
 
     def of(self, owner: str, label: str | None) -> Iterator[Lease]:
@@ -157,12 +146,7 @@ class LeaseBook:
 
     def sweep(self) -> None:
         """Forget what ended long ago."""
-        latest = self._clock() - REMEMBERED_S
-        while self._ended:
-            id_, oldest = next(iter(self._ended.items()))
-            if oldest.at > latest:
-                return
-            del self._ended[id_]
+        self._memory.forget(self._clock())
 
 
 def shown(id_: str, lease: Lease | Ended) -> dict[str, Any]:
@@ -170,7 +154,7 @@ def shown(id_: str, lease: Lease | Ended) -> dict[str, Any]:
     told: dict[str, Any] = {
         "id": id_,
         "state": "leased" if isinstance(lease, Lease) else "ended",
-        "kind": lease.kind.value,
+        "kind": lease.kind.value if isinstance(lease, Lease) else lease.kind,
         "pool": lease.pool,
         "pod": lease.pod,
         "label": lease.label,

@@ -18,14 +18,23 @@ _ENCODER = msgspec.json.Encoder(enc_hook=str)
 def configure(stream: BinaryIO | None = None, level: int = logging.INFO) -> FilteringBoundLogger:
     """The process's log; the standard library's loggers (asyncio, aiohttp) speak through it from WARNING on."""
     structlog.configure(
-        processors=[_line],  # one step: a line is written for every lease
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=_lines_from(level),
         logger_factory=lambda *_: LineWriter(stream or sys.stdout.buffer),
         cache_logger_on_first_use=False,
     )
     log = cast("FilteringBoundLogger", structlog.get_logger().bind())  # bound: not made anew for each line
     logging.basicConfig(handlers=[_Bridge(log)], level=logging.WARNING, force=True)
     return log
+
+
+def _lines_from(level: int) -> type[Any]:
+    """The logger with one step for all its processors, because a line is written for every lease."""
+
+    class Lines(structlog.make_filtering_bound_logger(level)):  # type: ignore[misc]  # a class made at run time
+        def _proxy_to_logger(self, method: str, event: str | None = None, **fields: Any) -> None:
+            self._logger.msg(_line(method, event or "", {**self._context, **fields}))
+
+    return Lines
 
 
 class LineWriter:
@@ -57,10 +66,10 @@ class _Bridge(logging.Handler):
         self._log.log(record.levelno, "library", logger=record.name, detail=detail, exc_info=record.exc_info)
 
 
-def _line(logger: Any, method: str, event: MutableMapping[str, Any]) -> bytes:
-    if "exc_info" in event:
-        event = structlog.processors.format_exc_info(logger, method, event)
-    line = {"event": event.pop("event", ""), "t": round(time.time(), 6), **event, "level": method}
+def _line(method: str, event: str, fields: MutableMapping[str, Any]) -> bytes:
+    if "exc_info" in fields:
+        fields = structlog.processors.format_exc_info(None, method, fields)
+    line = {"event": event, "t": round(time.time(), 6), **fields, "level": method}
     try:
         return _ENCODER.encode(line)
     except Exception:  # lone surrogates, keys that are no text, a __str__ that raises

@@ -19,7 +19,7 @@ BROKEN = select.EPOLLERR | select.EPOLLHUP  # always reported, asked for or not
 
 Handler = Callable[[int], None]
 
-_BATCH = 512  # events handled before the loop gets its turn
+_BATCH = 64  # events handled before the loop gets its turn, and before closed sockets, so pods, are let go
 
 
 class Poller:

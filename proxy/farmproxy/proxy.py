@@ -136,9 +136,7 @@ class Proxy:
 
     def room(self) -> int:
         """Descriptors left, those counted as taken that callers already here will need for their pods."""
-        driver = self.driver
-        waiting = len(driver.parties) - len(driver.dialling) - len(self.book.live)
-        return self._descriptors - len(self.poller.handlers) - self.relays.pipes.open - waiting
+        return self._descriptors - len(self.poller.handlers) - self.relays.pipes.open - self.driver.waiting
 
     @property
     def busy(self) -> bool:

@@ -13,7 +13,7 @@ from farmproxy.farewells import Farewells
 from farmproxy.flows import BytesTold, Flow, SinkBroke, SourceBroke, SourceClosed
 from farmproxy.pipes import Pipes
 from farmproxy.poller import BROKEN, GONE, READ, WRITE, Poller
-from farmproxy.sockets import LOST_ERRNOS, Socket, queued_bytes, unheard_s
+from farmproxy.sockets import LOST_ERRNOS, Socket, queued_bytes, tune, unheard_s
 from farmproxy.timeouts import Timeouts
 
 _LOOKS = 8  # looks that find nothing moved make the stall or idle limit, which is so kept to an eighth
@@ -69,6 +69,7 @@ class Tunnel:
         "_ended",
         "_heard",
         "_leaving",
+        "_looked",
         "_muted",
         "_on_idle",
         "_pod_mask",
@@ -91,6 +92,7 @@ class Tunnel:
         self._down = Flow(pod, caller, desk.pipes, desk.told, up=False)
         self._leaving = False  # the caller is gone; what it sent still goes to the pod
         self._muted = False  # the pod takes nothing more; what it sent still goes to the caller
+        self._looked = False
         self._suspected = 0  # sides that left something unacknowledged at the last look
         self._caller_mask = self._pod_mask = READ
         self._heard = 0  # bytes from the caller at the last look at its idleness
@@ -178,7 +180,13 @@ class Tunnel:
             self._finish(End.CALLER_LOST if vanished else End.STALL, abort=True)
 
     def look_vanished(self) -> None:
-        """Once in a keepalive time: end it if what was sent to a side has gone unacknowledged since the last look."""
+        """Once in a keepalive time: end it if what was sent to a side has gone unacknowledged since the last look.
+
+        The pod's keepalive starts with the first look (the kernel counts the silence before it): most sessions end sooner.
+        """
+        if not self._looked:
+            self._looked = True
+            tune(self.pod, self._desk.keepalive_s)
         suspected, self._suspected = self._suspected, 0
         for side, sock in ((_CALLER, self.caller), (_POD, self.pod)):
             waits, silent_s = unheard_s(sock)
@@ -205,7 +213,7 @@ class Tunnel:
             elif mask & GONE:
                 self._leave()
         else:
-            self._pump(self._up)
+            self._pump(self._up, mask)
 
     def _on_pod(self, mask: int) -> None:
         if mask & WRITE and self._up.waits:
@@ -215,7 +223,7 @@ class Tunnel:
         if self._leaving:
             self._discard()
         elif not self._down.waits:
-            self._pump(self._down)
+            self._pump(self._down, mask)
         elif mask & BROKEN:
             self.by_pod = True
             self._finish(End.POD_LOST, abort=True)
@@ -231,9 +239,9 @@ class Tunnel:
             pass  # it is gone as well
         self._finish(End.DONE)
 
-    def _pump(self, flow: Flow) -> None:
+    def _pump(self, flow: Flow, mask: int) -> None:
         try:
-            flow.pump()
+            whole = flow.pump()
         except SourceClosed:
             self._closed(flow)
         except SinkBroke as why:
@@ -243,6 +251,8 @@ class Tunnel:
         else:
             if flow.waits:
                 self._blocked(flow)
+            elif whole and mask & (GONE | BROKEN) == GONE:
+                self._closed(flow)  # FIN had come before the read, so nothing is behind what was read
 
     def _flush(self, flow: Flow) -> None:
         """Write what waits; open the source again once nothing does."""

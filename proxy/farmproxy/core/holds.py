@@ -14,15 +14,15 @@ class Holds:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, Caller]] = []
-        self._count = 0
+        self.count = 0  # who is held; read at every event, so no call
         self.cost = 0  # bytes, the sum of Caller.cost
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def add(self, caller: Caller) -> None:
         caller.phase = Phase.HELD
-        self._count += 1
+        self.count += 1
         self.cost += caller.cost
         heapq.heappush(self._heap, (caller.seq, caller))
 
@@ -31,15 +31,15 @@ class Holds:
         while True:
             caller = heapq.heappop(self._heap)[1]
             if caller.phase is Phase.HELD:
-                self._count -= 1
+                self.count -= 1
                 self.cost -= caller.cost
                 return caller
 
     def leave(self, caller: Caller) -> None:
         caller.phase = Phase.ENDED
-        self._count -= 1
+        self.count -= 1
         self.cost -= caller.cost
-        if len(self._heap) > COMPACT_OVER and self._count * 2 < len(self._heap):
+        if len(self._heap) > COMPACT_OVER and self.count * 2 < len(self._heap):
             self._heap = [entry for entry in self._heap if entry[1].phase is Phase.HELD]
             heapq.heapify(self._heap)
 

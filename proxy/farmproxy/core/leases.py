@@ -20,6 +20,8 @@ class Phase(Enum):
     CLOSING = "closing"  # leased, and told to close: SessionEnded is due
     ENDED = "ended"
 
+    __hash__ = object.__hash__  # Enum's own is a Python call each time a member is looked up in a set
+
 
 @dataclass(slots=True, eq=False)
 class Caller:

@@ -139,11 +139,14 @@ class Pool:
         """Give every free pod to the caller whose turn it is, then ask where nothing is free. Runs after
         everything that may have changed either side.
         """
-        holds, free = self.holds, self.roster.free
-        while holds and free:
-            caller = holds.take()
-            self._grant(caller, free.choose(caller.avoid))
-        self.asks.fill(starving=bool(holds))
+        holds, asks = self.holds, self.asks
+        if holds.count:
+            free = self.roster.free
+            while holds.count and free:
+                caller = holds.take()
+                self._grant(caller, free.choose(caller.avoid))
+        if holds.count or asks.waiting:
+            asks.fill(starving=holds.count > 0)
 
     # Steps
 

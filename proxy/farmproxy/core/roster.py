@@ -9,7 +9,7 @@ from farmproxy.core.choices import FreePods
 from farmproxy.core.errors import IllegalTransition
 from farmproxy.core.events import PodKey, PodSeen
 from farmproxy.core.pods import DIALLING, FREE, LEASED, TABLE, Pod, PodState, new_pod
-from farmproxy.core.story import Ended, note
+from farmproxy.core.story import POD_LINES, Ended, note
 from farmproxy.core.turns import Turn
 
 BUSY_STATES = frozenset({DIALLING, LEASED})
@@ -47,7 +47,7 @@ class Roster:
             if not pod.terminating:
                 self.wanted += (to in BUSY_STATES) - (was in BUSY_STATES)
         self._enter(pod, to)
-        note(pod.story, (self._turn.now, to, why))
+        note(pod.story, (self._turn.now, to, why), POD_LINES)
 
     def forget(self, pod: Pod) -> None:
         if (pod.state, None) not in TABLE:

@@ -7,19 +7,20 @@ newest stories are kept. Events and commands are kept as they are and made into 
 from collections import OrderedDict
 from typing import Any
 
-LINES = 32  # a story's longest
+LINES = 32  # a caller's longest story
+POD_LINES = 16  # a pod's: the last few leases; there are thousands of pods
 ENDED = 2048  # stories kept of callers and pods that are no more
 
 Line = tuple[float, Any]  # a caller's: when, which event or command
 PodLine = tuple[float, str, str]  # when, which state, why
 
 
-def note(lines: list[Any], line: Any) -> None:
+def note(lines: list[Any], line: Any, most: int = LINES) -> None:
     """Add a line. A full story loses half of its middle at once, so that how it began stays readable and
     the cost of the loss is spread over many lines.
     """
-    if len(lines) >= LINES:
-        del lines[1 : LINES // 2]
+    if len(lines) >= most:
+        del lines[1 : most // 2]
     lines.append(line)
 
 

@@ -11,7 +11,8 @@ from farmproxy.door.joins import tell_renewed
 from farmproxy.door.refusals import Refused
 from farmproxy.door.routes import Does, Intent
 from farmproxy.door.wishes import OWN_KEYS, judge
-from farmproxy.leases import Ended, Lease, shown
+from farmproxy.ended_leases import Ended
+from farmproxy.leases import Lease, shown
 
 _BODY_KEYS = OWN_KEYS - {"token"}
 

@@ -62,7 +62,7 @@ class SessionCaller:
         self, door: Door, lease: Lease, sock: Socket, head: Head, target: bytes, early: bytearray
     ) -> None:
         self._door = door
-        self._head = head
+        self._head: Head | None = head  # until its session runs
         self._target = target
         self._early = early  # what came after the head
         self._expects = (head.value(b"expect") or b"").lower() == b"100-continue"
@@ -86,6 +86,7 @@ class SessionCaller:
         return self._tunnel is not None and self._tunnel.idle
 
     def take(self, pod: Dialling) -> bool:
+        assert self._head is not None
         data = head_for_pod(self._head, self._target, pod.address, pod.port) + self._early
         try:
             sent = pod.sock.send(data)
@@ -100,6 +101,7 @@ class SessionCaller:
     def begin(self) -> None:
         tunnel = self._tunnel
         assert tunnel is not None
+        self._head = None  # thousands of sessions would keep theirs for nothing
         if tunnel.over:
             return
         if self._expects:
@@ -158,7 +160,7 @@ class SessionCaller:
         self._counted = beyond
         if len(self._early) < self._early_limit and self._door.early_bytes < EARLY_BUDGET:
             return
-        if self._head.chunked:
+        if self._head is not None and self._head.chunked:
             self._forget_early()
             self._door.driver.leave(self)
             self._door.refuse(
@@ -180,7 +182,6 @@ class SessionCaller:
         self._tunnel = None  # each knows the other: let go, or only the cycle collector could free them
         lease.bytes_up, lease.bytes_down = tunnel.bytes_up, tunnel.bytes_down
         lease.by_pod = tunnel.by_pod
-        self._tunnel = None  # it knows this object: nothing is left for the garbage collector to find
         self._door.driver.session_ended(self, end)
         if kept:
             self._door.refuse(self.sock, *refusal_for(end))

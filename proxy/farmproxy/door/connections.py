@@ -21,6 +21,7 @@ from farmproxy.poller import READ
 from farmproxy.sockets import Socket
 
 _CHUNK = 16 * 1024
+_WITH_JSON = frozenset({Does.NAME, Does.RENEW})
 _KINDS = {Does.SOCKET: Kind.SOCKET, Does.RENDER: Kind.RENDER, Does.NAME: Kind.NAMED}
 
 
@@ -101,7 +102,7 @@ class Connection:
         del buffer[:end]
         self._close = head.old or head.has_token(b"connection", b"close")
         self._seen = (head, intent, host, secure)
-        if intent.does in {Does.NAME, Does.RENEW} and head.value(b"expect") is not None:
+        if intent.does in _WITH_JSON and head.value(b"expect") is not None:
             self._send(answers.CONTINUE)
         return True
 
@@ -111,7 +112,7 @@ class Connection:
         head, intent, host, secure = self._seen
         does = intent.does
         body = b""
-        if does in {Does.NAME, Does.RENEW}:
+        if does in _WITH_JSON:
             if len(self._buffer) < head.content_length:
                 return False
             body = bytes(self._buffer[: head.content_length])

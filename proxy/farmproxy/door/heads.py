@@ -75,7 +75,7 @@ def check_part(buffer: bytearray) -> None:
         line, newline, block = bytes(buffer).partition(b"\r\n")
         if newline:
             _request_line(line)
-            _fields(block[: block.rfind(b"\n") + 1])
+            _check_singles(_fields(block[: block.rfind(b"\n") + 1]))
 
 
 def parse(head: bytes) -> Head:
@@ -86,7 +86,10 @@ def parse(head: bytes) -> Head:
     line, _, block = head[:-2].partition(b"\r\n")
     method, target, old = _request_line(line)
     fields = _fields(block)
-    found = Head(method, b"", None, old, b"", fields, {name: value for name, value, _ in fields})
+    values = {name: value for name, value, _ in fields}
+    if len(values) < len(fields):
+        _check_singles(fields)
+    found = Head(method, b"", None, old, b"", fields, values)
     _read_singles(found)
     _read_target(found, target)
     return found
@@ -117,12 +120,14 @@ def _fields(block: bytes) -> list[tuple[bytes, bytes, bytes]]:
         raise _bad("a folded header line" if folded else "a header line is not NAME: VALUE")
     if len(found) > FIELDS_LIMIT:
         raise Refused(Refusal.HEAD_TOO_LARGE, f"more than {FIELDS_LIMIT} header lines")
-    fields = [(name.lower(), value.strip(b" \t"), line) for line, name, value in found]
+    return [(name.lower(), value.strip(b" \t"), line) for line, name, value in found]
+
+
+def _check_singles(fields: list[tuple[bytes, bytes, bytes]]) -> None:
     names = [name for name, _, _ in fields]
     for name in _SINGLE:
         if names.count(name) > 1:
             raise _bad(f"{name.decode()} stands there twice")
-    return fields
 
 
 def _read_singles(head: Head) -> None:
@@ -168,6 +173,9 @@ def _read_target(head: Head, target: bytes) -> None:
 
 
 def _check_newlines(text: bytes | bytearray) -> None:
+    pairs = text.count(b"\r\n")
+    if pairs == text.count(b"\n") == text.count(b"\r") and b"\0" not in text:
+        return
     # A trailing CR may be half of a CRLF that is still on its way.
     if _BARE_NEWLINE.search(text, 0, len(text) - 1 if text.endswith(b"\r") else len(text)) or b"\0" in text:
         raise _bad("a bare newline or NUL in the head")

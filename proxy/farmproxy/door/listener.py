@@ -14,7 +14,8 @@ from farmproxy.poller import READ
 from farmproxy.setting_values import HostPort
 from farmproxy.sockets import EXHAUSTED_ERRNOS, Socket, accept, listen
 
-_BATCH = 64  # accepts before others get their turn
+_BATCH = 16  # accepts, each with its head, before others get their turn: pods that turned free above all
+_FEW = 4  # while callers are held: a newcomer has to wait anyway, here or in the kernel
 _PAUSE_S = 0.1  # after an accept that failed for want of descriptors or memory
 _ACCEPT = READ & ~0x2000  # EPOLLIN alone: a listening socket has no peer to hang up
 
@@ -52,7 +53,7 @@ class Listener:
         listening = self._sock
         if listening is None:
             return
-        for _ in range(_BATCH):
+        for _ in range(_FEW if self._door.driver.waiting > 0 else _BATCH):
             try:
                 sock, peer = accept(listening, self._family)
             except BlockingIOError:
@@ -77,6 +78,7 @@ class Listener:
         connection = Connection(door, self._api, sock, peer)
         door.poller.watch(sock, READ, connection.on_ready)
         door.heads.start(connection)
+        connection.on_ready(READ)  # its head has mostly come as well: one turn of the poller is saved
 
     def _pause(self, listening: Socket) -> None:
         """A full process would be told of the same waiting connection for ever: look again a little later."""

@@ -14,7 +14,7 @@ from farmproxy.door import answers
 from farmproxy.door.door import Door
 from farmproxy.leases import Lease, moment
 from farmproxy.poller import GONE
-from farmproxy.sockets import Socket
+from farmproxy.sockets import Socket, tune
 
 if TYPE_CHECKING:
     from farmproxy.door.connections import Connection
@@ -53,6 +53,7 @@ class NamedCaller:
 
     def take(self, pod: Dialling) -> bool:
         self._pod = pod.sock
+        tune(pod.sock, self._door.settings.keepalive_s)
         self._door.poller.hand_over(pod.sock, self._on_pod)
         return True
 

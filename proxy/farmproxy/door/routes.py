@@ -27,6 +27,8 @@ class Does(Enum):
     RENEW = "renew"
     JOIN = "join"
 
+    __hash__ = object.__hash__  # Enum's own is a Python call each time a member is looked up in a set
+
 
 LEASING = frozenset({Does.SOCKET, Does.RENDER, Does.NAME})
 _WITH_BODY = {Does.RENDER: BODY_LIMIT, Does.NAME: API_BODY_LIMIT, Does.RENEW: API_BODY_LIMIT}

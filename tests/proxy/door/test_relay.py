@@ -291,3 +291,13 @@ async def test_stall_and_vanished_are_told_apart(new_pair, monkeypatch):
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
+
+
+async def test_a_session_that_lasts_has_keepalive_on_its_pod_too(new_pair):
+    # field case 55, with nothing under way: only keepalive finds a pod that vanished
+    pair = new_pair(keepalive_s=15).start()
+    pair.now = 15.1
+    pair.desk.sweep()
+    pod = pair.tunnel.pod
+    assert pod.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert pod.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15

@@ -32,6 +32,18 @@ async def test_a_websocket_caller_gets_a_pod_of_its_own(farm, fakes):
     assert farm.count("farmproxy_leases_ended_total", reason="done") == 1
 
 
+async def test_a_pod_that_is_not_connected_at_once_is_asked_when_it_is(farm, fakes, monkeypatch):
+    # To loopback a connection stands at once; over a network it does not.
+    monkeypatch.setattr("farmproxy.dials.Dialling._asked_at_once", lambda _dialling: False)
+    pod = fakes.Pod("a")
+    await farm.add(pod)
+    caller = await farm.upgrade()
+    assert (await caller.head())[0] == 101
+    caller.close()
+    await farm.idle()
+    assert len(pod.shakes) == 1
+
+
 async def test_a_render_caller_gets_its_answer_and_the_connection_closes(farm, fakes):
     pod = fakes.Pod("a", fakes.serve_render)
     await farm.add(pod)

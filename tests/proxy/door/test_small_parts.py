@@ -61,7 +61,7 @@ def test_ids_sort_by_time_and_keys_are_128_bits():
 
 
 def test_the_book_remembers_a_bounded_number(monkeypatch):
-    monkeypatch.setattr("farmproxy.leases._REMEMBERED", 3)
+    monkeypatch.setattr("farmproxy.ended_leases._REMEMBERED", 3)
     book = LeaseBook(lambda: 0.0)
     for number in range(5):
         lease = Lease(str(number), "k", Kind.SOCKET, owner="", pool="p", label="", max_s=1, now=0)
