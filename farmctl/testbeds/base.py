@@ -100,7 +100,7 @@ class Testbed(Protocol):
     async def kill(self, pod: str, *, grace_s: float = 0.0) -> float:
         """0: SIGKILL of everything in the pod at once. Else SIGTERM, SIGKILL after grace_s; returns at once.
 
-        Returns the wall-clock time at which the signal had been sent: on a cluster the way there takes seconds.
+        Returns the wall-clock time just before the signal: on a cluster the way there takes seconds.
         """
         ...
 

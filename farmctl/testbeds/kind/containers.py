@@ -171,9 +171,11 @@ def kill_script(ids: str) -> str:
     return f"""
 for id in {ids}; do
   ctr -n k8s.io task resume "$id" >/dev/null 2>&1 || true
-  ctr -n k8s.io task kill -a -s SIGKILL "$id" >/dev/null 2>&1 || true
 done
 date +%s.%N
+for id in {ids}; do
+  ctr -n k8s.io task kill -a -s SIGKILL "$id" >/dev/null 2>&1 || true
+done
 for id in {ids}; do
   n=0
   while grep -qs "$id" /proc/[0-9]*/cgroup; do

@@ -118,8 +118,9 @@ class KindTestbed:
         await self._keep([one.node])
         self._faults.tell(f"kill {pod}")
         if grace_s > 0:
+            at = time.time()
             await self._api.delete_pod(pod, one.uid, grace_s=max(1.0, grace_s))
-            return time.time()
+            return at
         at = await self._containers.kill(_place(one))
         try:
             await self._api.delete_pod(pod, one.uid, grace_s=0)

@@ -74,8 +74,9 @@ class LocalTestbed:
         return self._folder.logs.since(PROXY_LOG, mark)
 
     async def kill(self, pod: str, *, grace_s: float = 0.0) -> float:
+        at = time.time()
         await self._client.verb("kill", pod=pod, grace_s=grace_s)
-        return time.time()
+        return at
 
     async def kill_chrome(self, pod: str) -> None:
         await self._client.verb("kill_chrome", pod=pod)
