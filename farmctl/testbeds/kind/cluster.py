@@ -50,7 +50,7 @@ class Cluster:
 def ensure(cluster: Cluster, installed: Installed, say: Say) -> Installed:
     """Make the cluster run: created, or repaired, or left as it is. Returns the record with the nodes' addresses."""
     there = cluster.nodes()
-    nodes.refuse_foreign(cluster.shape.name, there)
+    nodes.refuse_foreign(cluster.shape.name, there, cluster.folder.fence)
     if there and installed.phase == "creating":
         say("removing what an interrupted run left")
         remove(cluster)

@@ -35,9 +35,10 @@ def take_down(folder: KindFolder, say: Say) -> Ended:
 def _cluster(shape: Shape, folder: KindFolder, say: Say) -> Ended:
     engine, catalogue = engines.find(), catalogues.read()
     found = nodes.listed(engine, shape.name)
-    foreign = [each.name for each in found if not each.ours]
-    if foreign:
-        say(f"left alone, not made by farmctl: {', '.join(foreign)}")
+    try:
+        nodes.refuse_foreign(shape.name, found, folder.fence)
+    except StageError as error:
+        say(f"left alone: {error}")
         return Ended()
     if found:
         cluster.remove(starting.opened(engine, catalogue, folder, shape, say))

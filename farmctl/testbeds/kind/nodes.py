@@ -7,6 +7,7 @@ its old one before it starts.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from farmctl.errors import StageError
@@ -21,13 +22,15 @@ TAKEN = ("address already in use", "port is already allocated", "ports are not a
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """``address`` is "" while the container does not run; ``ours``: made by farmctl."""
+    """``address`` is "" while the container does not run; ``fence`` is the file of this machine that farmctl let the
+    node mount, "" where somebody else made it.
+    """
 
     name: str
     role: str  # control-plane or worker
     running: bool
     address: str
-    ours: bool = True
+    fence: str = ""
     paused: bool = False
 
 
@@ -53,7 +56,14 @@ def node(raw: Mapping[str, Any]) -> Node:
         role=raw["Config"]["Labels"][ROLE_LABEL],
         running=running,
         address=address if running else "",
-        ours=any(mount.get("Destination") == FENCE_IN_NODE for mount in raw.get("Mounts") or ()),
+        fence=next(
+            (
+                str(each["Source"])
+                for each in raw.get("Mounts") or ()
+                if each.get("Destination") == FENCE_IN_NODE
+            ),
+            "",
+        ),
         paused=bool(state.get("Paused")),
     )
 
@@ -102,10 +112,20 @@ def sh(engine: Engine, name: str, script: str) -> str:
     return engine.run("exec", "-i", name, "sh", "-euc", script, timeout_s=300).stdout
 
 
-def refuse_foreign(cluster: str, nodes: Iterable[Node]) -> None:
-    """Raises StageError when a cluster of this name is there that farmctl did not make."""
-    if foreign := [each.name for each in nodes if not each.ours]:
+def refuse_foreign(cluster: str, nodes: Iterable[Node], fence: Path) -> None:
+    """Raises StageError when a cluster of this name is there that farmctl did not make, or made for a farm whose state
+    is in another folder than ``fence``. One whose state is lost is nobody's farm any more, and ours to remove.
+    """
+    fences = {each.fence for each in nodes}
+    if "" in fences:
         raise StageError(
-            f"there is a kind cluster {cluster!r} that farmctl did not make ({', '.join(foreign)})",
+            f"there is a kind cluster {cluster!r} that farmctl did not make",
             hint=f"farmctl up --testbed kind --name another, or farmctl up --context kind-{cluster}",
         )
+    for other in map(Path, sorted(fences)):
+        if other.exists() and other.resolve() != fence.resolve():
+            state = other.parent.parent
+            raise StageError(
+                f"the kind cluster {cluster!r} is that of a farm whose state is in {state}",
+                hint=f"FARMCTL_STATE={state} farmctl down, or farmctl up --testbed kind --name another",
+            )

@@ -63,7 +63,7 @@ def bring_up(wanted: Wanted, folder: KindFolder, say: Say) -> Installed:
     source = sources.choose(engine, catalogue, wanted.source, wanted.kubernetes)
     shape = shape_for(wanted, there, catalogue, engine, source)
     made = nodes.listed(engine, shape.name)
-    nodes.refuse_foreign(shape.name, made)
+    nodes.refuse_foreign(shape.name, made, folder.fence)
     if there is not None and there.phase != "creating" and made and there.shape is not None:
         shapes.refuse_differences(there.shape, shape)
     else:

@@ -30,7 +30,10 @@ class Kind:
         if self.fails and words[:2] == ("create", "cluster"):
             raise StageError(self.fails)
         if words[0] == "create":
-            self.there = [Node(name, "worker", running=True, address="10.0.0.1") for name in NAMES]
+            self.there = [
+                Node(name, "worker", running=True, address="10.0.0.1", fence="/state/kind/fence.conf")
+                for name in NAMES
+            ]
         if words[0] == "delete":
             self.there = []
 
@@ -51,7 +54,10 @@ def hurried(monkeypatch):
 
 
 def standing(*names):
-    return [Node(name, "worker", running=True, address="10.0.0.1") for name in names]
+    return [
+        Node(name, "worker", running=True, address="10.0.0.1", fence="/state/kind/fence.conf")
+        for name in names
+    ]
 
 
 CREATING = Installed(phase="creating", shape=SHAPE)

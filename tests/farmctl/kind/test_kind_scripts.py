@@ -154,7 +154,9 @@ async def test_a_kubelet_that_waits_before_it_starts_the_api_server_again_is_mad
     monkeypatch.setattr(controlplane, "PATIENCE_S", 0.05)
     shell = FakeShell()
     await ControlPlane(shell, "farm-control-plane", FakeApi(answers)).start_api()
-    assert [script for _, script in shell.scripts] == [controlplane.MEND, controlplane.FORGET][: 1 + restarted]
+    assert [script for _, script in shell.scripts] == [controlplane.MEND, controlplane.FORGET][
+        : 1 + restarted
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import json
 import subprocess
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +10,11 @@ from farmctl.testbeds.kind import cluster, network, nodes, shapes
 from farmctl.testbeds.kind.nodes import Node
 
 
-def inspected(name, *, running=True, role="worker", ours=True, address="10.89.0.5", paused=False):
-    mounts = [{"Destination": "/var"}] + ([{"Destination": shapes.FENCE_IN_NODE}] if ours else [])
+def inspected(
+    name, *, running=True, role="worker", fence="/state/kind/fence.conf", address="10.89.0.5", paused=False
+):
+    ours = {"Destination": shapes.FENCE_IN_NODE, "Source": str(fence)}
+    mounts = [{"Destination": "/var"}, *([ours] if fence else [])]
     return {
         "Name": name,
         "State": {"Running": running, "Paused": paused},
@@ -51,7 +55,7 @@ def test_nodes_are_read_with_the_control_plane_first():
     found = nodes.listed(engine, "farm")
     assert [each.name for each in found] == ["farm-control-plane", "farm-worker", "farm-worker2"]
     assert [each.address for each in found] == ["10.89.0.4", "10.89.0.5", ""]
-    assert all(each.ours for each in found)
+    assert {each.fence for each in found} == {"/state/kind/fence.conf"}
     assert nodes.listed(ScriptedEngine(), "farm") == []
 
 
@@ -86,11 +90,24 @@ def test_paused_node_is_thawed():
 
 
 def test_cluster_of_the_same_name_that_is_not_ours_is_refused():
-    foreign = nodes.node(inspected("farm-worker", ours=False))
+    foreign = nodes.node(inspected("farm-worker", fence=""))
     with pytest.raises(StageError, match="did not make") as caught:
-        nodes.refuse_foreign("farm", [foreign])
+        nodes.refuse_foreign("farm", [foreign], Path("/state/kind/fence.conf"))
     assert "--name" in caught.value.hint
-    nodes.refuse_foreign("farm", [nodes.node(inspected("farm-worker"))])
+
+
+def test_cluster_of_another_farm_of_ours_is_refused_while_its_state_is_there(tmp_path):
+    others = tmp_path / "others" / "kind" / "fence.conf"
+    there = [nodes.node(inspected("farm-worker", fence=others))]
+    mine = tmp_path / "mine" / "kind" / "fence.conf"
+    nodes.refuse_foreign("farm", there, mine)  # its state is lost: nobody's
+    others.parent.mkdir(parents=True)
+    others.touch()
+    with pytest.raises(StageError, match="others") as caught:
+        nodes.refuse_foreign("farm", there, mine)
+    assert f"FARMCTL_STATE={tmp_path / 'others'}" in caught.value.hint
+    (tmp_path / "link").symlink_to(tmp_path / "others")
+    nodes.refuse_foreign("farm", there, tmp_path / "link" / "kind" / "fence.conf")
 
 
 RANGES = {"a": "10.244.0.0/24", "b": "10.244.1.0/24", "c": "10.244.2.0/24"}
