@@ -1,11 +1,12 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from farmctl.bench import docs, kind, kind_builds, kind_ups, kind_watches, kind_words, suite
-from farmctl.bench.results import Run
+from farmctl.bench.results import Run, load
 from farmctl.errors import StageError
 from farmctl.images import records
 from farmctl.testbeds.kind.shapes import Shape
@@ -147,3 +148,8 @@ def test_without_a_farm_nothing_is_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("FARMCTL_STATE", str(tmp_path / "none"))
     run = suite.run(["kind"], rounds=1, quick=True, say=lambda _: None)
     assert "no farm is up" in run.unstaged["kind"]
+
+
+def test_the_committed_page_is_the_committed_json_s():
+    source = Path(__file__).parents[3] / "docs" / "performance-kind.json"
+    assert source.with_suffix(".md").read_text() == docs.text(load(source), source.name)
