@@ -45,7 +45,9 @@ class Checkout:
             CALL + 'if [ "$BREAK" = "$1" ]; then echo "mend: do this" >&2; exit 3; fi\n',
         )
         (root / "Makefile").write_text(MAKEFILE)
-        self.env = {**os.environ, "CALLS": str(self.calls), "BREAK": ""}
+        # Not those of the `make test` that we may run in: its makes tell which folder they enter and leave.
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+        self.env = {**outside, "CALLS": str(self.calls), "BREAK": ""}
         monkeypatch.delenv("FARMCTL_CI_KIND", raising=False)
 
     def script(self, path: str, text: str) -> None:
