@@ -164,7 +164,9 @@ def test_ctrl_c_half_way_leaves_nothing(settings, until):
         "FARMCTL_CHROME": settings.chrome,
         proctree.TOKEN_VARIABLE: f"test-{settings.token}",
     }
-    words = [sys.executable, "-m", "farmctl", "up", "--pods", "1", "--door", settings.door]
+    # A shell without job control starts what runs in its background with Ctrl-C ignored, and so the tests.
+    words = ["env", "--default-signal=INT", sys.executable, "-m", "farmctl", "up", "--pods", "1"]
+    words += ["--door", settings.door]
     with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True) as process:
         while not (settings.state / "control.sock").exists():
             assert process.poll() is None, process.stderr.read()
