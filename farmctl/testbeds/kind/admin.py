@@ -1,4 +1,4 @@
-"""The proxy's own word, read from its admin port; None while it gives none."""
+"""The proxy's own word, read from its admin port, None while it gives none; and whether its door is open."""
 
 import json
 from typing import Any
@@ -13,10 +13,12 @@ POOL = "default"
 
 
 class Admin:
-    """``base`` is http://host:port. Each question takes a new connection: an old one may lead to an old proxy."""
+    """``base`` and ``door`` are http://host:port. Each question takes a new connection: an old one may lead to an old
+    proxy.
+    """
 
-    def __init__(self, base: str) -> None:
-        self._base = base
+    def __init__(self, base: str, door: str = "") -> None:
+        self._base, self._door = base, door
 
     async def pool(self) -> dict[str, Any] | None:
         """The pool as /status shows it."""
@@ -29,6 +31,16 @@ class Admin:
 
     async def ready(self) -> bool:
         return await self._text(paths.READYZ) is not None
+
+    async def opens(self) -> bool:
+        """Whether a proxy answers at the door, whatever it says. The admin port is open before it, and is no witness:
+        its Service leads to a proxy that is not ready too.
+        """
+        try:
+            async with aiohttp.ClientSession(timeout=ASK) as session, session.get(self._door):
+                return True
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False
 
     async def demand(self) -> float | None:
         text = await self._text(paths.METRICS)

@@ -166,7 +166,7 @@ class Deployments:
             settled = is_observed(deployment) and deployment["status"].get("updatedReplicas") == len(pods)
             alone = settled and len(pods) == 1 and readings.is_ready(pods[0])
             new = alone and pods[0]["metadata"]["uid"] not in not_of
-            in_a_row = in_a_row + 1 if new and await self._admin.ready() else 0
+            in_a_row = in_a_row + 1 if new and await self._admin.ready() and await self._admin.opens() else 0
             return in_a_row >= SERVES_IN_A_ROW
 
         await until(serves, "a new proxy is ready and the only one", PROXY_S)

@@ -63,7 +63,7 @@ class KindTestbed:
         self.pages_host = opened.pages_host
         self.cannot: dict[str, str] = {} if shape.workers else {"cut_off": ONE_NODE, "reclaim_node": NO_SPOT}
         self._api = Api(opened.cluster.kubectl.kubeconfig, opened.cluster.kubectl.context, self.namespace)
-        self._status = Admin(self.admin)
+        self._status = Admin(self.admin, self.door)
         self._faults = FaultsFile(opened.folder.path)
         self._containers = Containers(opened.engine)
         self._witnesses = witnesses.Witnesses(self._containers, self.namespace)

@@ -1,9 +1,11 @@
 """A proxy is taken away for good: no controller that is late may bring one of the old settings back."""
 
 import pytest
+from aiohttp import web
 
 from farmctl.testbeds.base import NotStaged
 from farmctl.testbeds.kind import deployments as deployments_module
+from farmctl.testbeds.kind.admin import Admin
 from farmctl.testbeds.kind.deployments import Deployments
 from farmctl.testbeds.kind.faults import FaultsFile
 from farmctl.testbeds.kind.objects import PROXY
@@ -51,12 +53,21 @@ class Killer:
 
 
 class ReadyAdmin:
+    """``late``: how often the door is still shut when the admin port says ready."""
+
+    def __init__(self, late=0):
+        self.shut = late
+
     async def ready(self):
         return True
 
+    async def opens(self):
+        self.shut -= 1
+        return self.shut < 0
 
-def made(api, tmp_path):
-    return Proxies(api, Killer(), Deployments(api, ReadyAdmin(), FaultsFile(tmp_path)))
+
+def made(api, tmp_path, admin=None):
+    return Proxies(api, Killer(), Deployments(api, admin or ReadyAdmin(), FaultsFile(tmp_path)))
 
 
 async def test_late_controllers_are_waited_for_before_the_proxy_dies(tmp_path):
@@ -80,3 +91,22 @@ async def test_the_new_one_counts_only_when_its_controller_has_acted(tmp_path):
     api.looks = 3
     await proxies.put_back()
     assert api.living == [f"new-{api.generation}"]
+
+
+async def test_a_ready_proxy_counts_only_when_the_door_leads_to_it(tmp_path):
+    api, admin = LateControllers(looks=0), ReadyAdmin(late=3)
+    proxies = made(api, tmp_path, admin)
+    await proxies.take_away()
+    await proxies.put_back()
+    assert admin.shut == -deployments_module.SERVES_IN_A_ROW
+
+
+async def test_a_door_opens_whatever_it_says(unused_tcp_port):
+    app = web.Application()  # answers 404 to all
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", unused_tcp_port).start()
+    admin = Admin("http://127.0.0.1:1", f"http://127.0.0.1:{unused_tcp_port}")
+    assert await admin.opens()
+    await runner.cleanup()
+    assert not await admin.opens()
