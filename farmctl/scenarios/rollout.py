@@ -38,6 +38,7 @@ class Evidence:
     grants: int  # while the rollout went on
     longest_without_grant_s: float
     busy_told_to_go: int  # pods that were leased when they were told to go
+    least_taking: int  # pods that took callers, at the least
 
 
 def judge(evidence: Evidence) -> list[Check]:
@@ -57,6 +58,8 @@ def judge(evidence: Evidence) -> list[Check]:
             evidence.longest_without_grant_s,
         ),
         checks.at_least("pods told to go while leased", 1, evidence.busy_told_to_go),
+        # A quarter is told to go at a time; the rest of the margin is the slices' lag.
+        checks.at_least("pods that took callers, at the least", PODS // 2, evidence.least_taking),
     ]
 
 
@@ -115,6 +118,7 @@ async def run(stage: Stage) -> None:
                 grants=len(during),
                 longest_without_grant_s=longest_s,
                 busy_told_to_go=len(watched.busy_told_to_go),
+                least_taking=watched.least_taking,
             )
         )
     )

@@ -56,7 +56,9 @@ def picture(objects: Iterable[Mapping[str, Any]], in_use: set[str]) -> Picture:
     mine = [
         pod for pod in pods if pod["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "browser"
     ]
-    newest = _newest_hash(sets.values(), browsers)
+    # Until its controller has acted, the Deployment names the revision before, whose pods would pass for the new ones:
+    # a farm full of old pods in use would look rolled out but for the first new one, and be drained all at once.
+    newest = _newest_hash(sets.values(), browsers) if is_observed(browsers) else ""
     new = [pod for pod in mine if pod["metadata"]["labels"].get(HASH) == newest]
     return Picture(
         wanted=browsers["spec"]["replicas"],

@@ -3,6 +3,7 @@ import pytest
 from farmctl.errors import StageError
 from farmctl.testbeds.kind import readying, waiting
 from farmctl.testbeds.kind.readying import HASH, picture
+from farmctl.testbeds.kind.rolling import unavailable
 
 REVISION = "deployment.kubernetes.io/revision"
 
@@ -91,6 +92,15 @@ def test_what_the_controllers_have_not_seen_is_not_settled():
     seen = picture(farm(pod("a"), pod("b"), proxy=starting), set())
     assert not seen.served
     assert "proxy starting" in str(seen)
+
+
+def test_old_pods_in_use_do_not_pass_for_new_ones_before_the_controller_has_acted():
+    """Seen on a quiet machine: the first new pod stood beside a Deployment of the revision before, and all went."""
+    stale = deployment("browsers", generation=2, observed=1)
+    old = [pod(uid, ready=False) for uid in ("a", "b")]
+    seen = picture(farm(*old, pod("c", ready=False, rev="2"), browsers=stale, sets=("1", "2")), {"a", "b"})
+    assert (seen.new, seen.old) == (0, 3)
+    assert unavailable(wanted=2, new=seen.new, fine=seen.fine, old=seen.old) is None
 
 
 def test_pods_that_go_do_not_count():

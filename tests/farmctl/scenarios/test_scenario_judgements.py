@@ -78,7 +78,7 @@ GOOD = {
     scale_down_spares_busy: scale_down_spares_busy.Evidence(
         fates(4), fates(4, "n"), ["p3", "p4"], ["farm/p1/u1", "farm/p2/u2"], 2
     ),
-    rollout: rollout.Evidence(fates(60), fate("through"), [], [], 4, 20, 5.0, 3),
+    rollout: rollout.Evidence(fates(60), fate("through"), [], [], 4, 20, 5.0, 3, 3),
     spot_reclaim: spot_reclaim.Evidence(DOOMED, fates(6), 2, 31.0, 9.0, [], ["p9"]),
 }
 
@@ -159,6 +159,7 @@ BROKEN = [
     (rollout, {"grants": 3}, "grants"),
     (rollout, {"longest_without_grant_s": 16.0}, "without a grant"),
     (rollout, {"busy_told_to_go": 0}, "while leased"),
+    (rollout, {"least_taking": 1}, "took callers"),
     (spot_reclaim, {"doomed": [], "cut_off": 0}, "could not end"),
     (spot_reclaim, {"doomed": [DOOMED[0], fate("doomed-2")]}, "saw an error"),
     (spot_reclaim, {"others": [*fates(5), STRUCK]}, "saw an error"),
