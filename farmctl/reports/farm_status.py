@@ -4,7 +4,7 @@ One of them may be away: then the other's view stands alone, and says so. The JS
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -127,33 +127,37 @@ async def read(look: Look) -> FarmStatus:
             return error
 
     said, proxy, nodes = await asyncio.gather(told(), look.proxy(), look.nodes())
-    seen = FarmStatus(look.kind, look.door, look.admin, _proxy_rows(proxy), proxy, nodes=tuple(nodes))
+    seen = FarmStatus(look.kind, look.door, look.admin, [], proxy, nodes=tuple(nodes))
+    labels = {each["id"]: each["label"] for pool in _pools(proxy) for each in pool["leases"]}
     if isinstance(said, StageError):
-        return replace(seen, api_problem=str(said), api_remedy=said.hint)
-    both = [compared(pod, said.readiness, proxy) for pod in sorted(said.pods, key=lambda pod: pod.name)]
+        rows = _proxy_rows(proxy, labels)
+        return replace(seen, rows=rows, api_problem=str(said), api_remedy=said.hint)
+    # Each side is indexed once: a farm may have thousands of pods. Of one in two pools the first pool's word counts.
+    known = {one["uid"]: one for pool in reversed(_pools(proxy)) for one in pool["pods"]}
+    endpoints = {one.pod: one for one in said.readiness}
+    both = [
+        compared(pod, endpoints.get(pod.name), known.get(pod.uid, {}))
+        for pod in sorted(said.pods, key=lambda pod: pod.name)
+    ]
     differ = disagreements.found(both, said.strays, proxy, look.kubectl)
-    return replace(seen, rows=[_row(one, proxy) for one in both], disagreements=tuple(differ))
+    return replace(seen, rows=[_row(one, labels) for one in both], disagreements=tuple(differ))
 
 
-def compared(pod: Pod, readiness: Sequence[Readiness], proxy: dict[str, Any] | None) -> Compared:
+def compared(pod: Pod, one: Readiness | None, known: Mapping[str, Any]) -> Compared:
     """The pod beside its endpoint and beside what the proxy knows of the same UID."""
-    known: dict[str, Any] = next(
-        (one for pool in _pools(proxy) for one in pool["pods"] if one["uid"] == pod.uid), {}
-    )
-    one = next((one for one in readiness if one.pod == pod.name), None)
     if one is None:
         return Compared(pod, pod.ready, endpoint_ready=False, known=known)
     return Compared(pod, one.pod_ready, one.endpoint_ready, one.differs_s, one.changed_s, known)
 
 
-def _row(one: Compared, proxy: dict[str, Any] | None) -> Row:
+def _row(one: Compared, labels: Mapping[str, str]) -> Row:
     pod = one.pod
     return Row(
         name=pod.name,
         phase=pod.phase,
         probe="ready" if pod.ready else "not-ready",
         state=one.state or UNKNOWN,
-        **_lease(one.known, proxy),
+        **_lease(one.known, labels),
         restarts=pod.restarts,
         address=pod.address,
         node=pod.node or NONE,
@@ -164,7 +168,7 @@ def _row(one: Compared, proxy: dict[str, Any] | None) -> Row:
     )
 
 
-def _proxy_rows(proxy: dict[str, Any] | None) -> list[Row]:
+def _proxy_rows(proxy: dict[str, Any] | None, labels: Mapping[str, str]) -> list[Row]:
     """The proxy's own view, where it is all that there is."""
     return [
         Row(
@@ -172,7 +176,7 @@ def _proxy_rows(proxy: dict[str, Any] | None) -> list[Row]:
             phase=UNKNOWN,
             probe=UNKNOWN,
             state=known["state"],
-            **_lease(known, proxy),
+            **_lease(known, labels),
             restarts=None,
             address=known["address"],
             node=UNKNOWN,
@@ -186,9 +190,8 @@ def _proxy_rows(proxy: dict[str, Any] | None) -> list[Row]:
     ]
 
 
-def _lease(known: Mapping[str, Any], proxy: dict[str, Any] | None) -> dict[str, str]:
+def _lease(known: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str]:
     lease = known.get("lease") or ""
-    labels = {each["id"]: each["label"] for pool in _pools(proxy) for each in pool["leases"]}
     return {"lease": lease or NONE, "label": labels.get(lease, "") or NONE}
 
 
