@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import scaling
+from farmctl.testbeds.kind import doors
 from farmctl.testbeds.kind.admin import Admin, all_free
 from farmctl.testbeds.kind.kubectl import Kubectl
 from farmctl.testbeds.kind.state import KindFolder
@@ -31,7 +31,7 @@ class Farm:
         testbed = await KindTestbed.connect(folder)
         there = folder.read()
         assert there is not None  # connected to it
-        kubectl, _ = scaling.opened(there, folder, lambda _step: None)
+        kubectl, _ = doors.opened(there, folder, lambda _step: None)
         made = cls(testbed, kubectl, (await testbed.setup()).pods)
         await until_idle(testbed.admin, made.pods)
         return made

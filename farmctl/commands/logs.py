@@ -45,7 +45,7 @@ def _kind(name: str, tail: int, *, follow: bool) -> None:
     """Kubectl's own logs, of the proxy or of a pod that is there."""
     import subprocess
 
-    from farmctl.testbeds.kind.scaling import opened
+    from farmctl.testbeds.kind.doors import opened
     from farmctl.testbeds.kind.state import KindFolder
 
     folder = KindFolder()

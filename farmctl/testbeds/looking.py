@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import aiohttp
+from farmwire import paths
 
 from farmctl.testbeds.base import Pod, Readiness
 
@@ -82,15 +83,15 @@ class LocalLook:
         return []
 
 
-async def asked(admin: str) -> dict[str, Any] | None:
+async def asked(admin: str, limit: aiohttp.ClientTimeout = ASK_LIMIT) -> dict[str, Any] | None:
     """The /status at ``admin`` (http://host:port), None when it gives none."""
     try:
         async with (
-            aiohttp.ClientSession(timeout=ASK_LIMIT) as session,
-            session.get(f"{admin}/status") as answer,
+            aiohttp.ClientSession(timeout=limit) as session,
+            session.get(admin + paths.STATUS) as answer,
         ):
             return parsed(await answer.text()) if answer.status == 200 else None
-    except (aiohttp.ClientError, TimeoutError, ValueError):
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
         return None
 
 

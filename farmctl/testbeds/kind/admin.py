@@ -1,11 +1,11 @@
 """The proxy's own word, read from its admin port, None while it gives none; and whether its door is open."""
 
-import json
 from typing import Any
 
 import aiohttp
 from farmwire import metrics, paths
 
+from farmctl.testbeds import looking
 from farmctl.testbeds.local import gauges
 
 ASK = aiohttp.ClientTimeout(total=3)
@@ -22,11 +22,8 @@ class Admin:
 
     async def pool(self) -> dict[str, Any] | None:
         """The pool as /status shows it."""
-        text = await self._text(paths.STATUS)
-        try:
-            found: dict[str, Any] | None = json.loads(text)["pools"].get(POOL) if text else None
-        except (ValueError, KeyError):
-            return None
+        status = await looking.asked(self._base, ASK)
+        found: dict[str, Any] | None = status["pools"].get(POOL) if status else None
         return found
 
     async def ready(self) -> bool:

@@ -8,8 +8,14 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from farmwire import paths
+
 from farmctl.errors import StageError
+from farmctl.images import catalogue as catalogues
+from farmctl.images.gobuild import Say
+from farmctl.testbeds.kind import programs
 from farmctl.testbeds.kind.kubectl import Kubectl
+from farmctl.testbeds.kind.state import Installed, KindFolder
 
 ANSWER_S = 10
 PROBE = "/leases?hold=0&max=10&label=farmctl-up"
@@ -33,7 +39,7 @@ class HostReach:
     admin: str
 
     def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(_ask(f"http://{self.admin}/status"))
+        answer: dict[str, Any] = json.loads(_ask(f"http://{self.admin}{paths.STATUS}"))
         return answer
 
     def lease(self) -> str:
@@ -48,7 +54,7 @@ class ClusterReach:
     namespace: str
 
     def status(self) -> dict[str, Any]:
-        path = self._path("proxy-admin:admin") + "/status"
+        path = self._path("proxy-admin:admin") + paths.STATUS
         answer: dict[str, Any] = json.loads(
             self.kubectl("get", "--raw", path, f"--request-timeout={ANSWER_S}s")
         )
@@ -61,6 +67,16 @@ class ClusterReach:
 
     def _path(self, service: str) -> str:
         return f"/api/v1/namespaces/{self.namespace}/services/{service}/proxy"
+
+
+def opened(there: Installed, folder: KindFolder, say: Say) -> tuple[Kubectl, Reach]:
+    """Kubectl and the way to the door of the farm that the record tells of."""
+    program = programs.find("kubectl", catalogues.read(), say)
+    if there.shape is None:
+        kubectl = Kubectl(program, there.kubeconfig, there.context)
+        return kubectl, ClusterReach(kubectl, there.namespace)
+    kubectl = Kubectl(program, str(folder.kubeconfig), there.shape.context)
+    return kubectl, HostReach(there.shape.door, there.shape.admin)
 
 
 def lease_once(door: str) -> str:

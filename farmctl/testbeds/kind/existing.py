@@ -17,11 +17,11 @@ from farmctl.images.gobuild import Say
 from farmctl.testbeds.kind import applying, doors, evidence, nodes, programs, readying, starting
 from farmctl.testbeds.kind.kubectl import Kubectl, objects
 from farmctl.testbeds.kind.manifests import KINDS, ours, render
+from farmctl.testbeds.kind.shapes import CONTEXT_PREFIX
 from farmctl.testbeds.kind.state import Installed, KindFolder
 
 ANSWER = "--request-timeout=15s"
 VERBS = ("get", "list", "create", "patch", "delete")
-KIND_PREFIX = "kind-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class WantedInstall:
 
 def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
     """Return the record of the farm that is installed. Raises StageError, with nothing changed where that can be."""
-    there = folder.read()
-    refuse_other(there, wanted)
+    before = folder.read()
+    refuse_other(before, wanted)
     catalogue = catalogues.read()
     kubectl = opened(wanted.context, wanted.kubeconfig, catalogue, say)
     refuse_missing_rights(kubectl, wanted.namespace)
     there = msgspec.structs.replace(
-        there or Installed(phase="installing"),
+        before or Installed(phase="installing"),
         namespace=wanted.namespace,
         context=wanted.context,
         kubeconfig=wanted.kubeconfig,
@@ -57,9 +57,8 @@ def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
     manifests = render(kubectl.program, starting.rendering(there, folder))
     applying.refuse_foreign(kubectl, manifests)
     ensure_images(wanted, there.images, catalogue, say)
-    first = folder.read() is None
     folder.write(there)
-    put_in(kubectl, there, folder, manifests, say, first=first)
+    put_in(kubectl, there, folder, manifests, say, first=before is None)
     reach = doors.ClusterReach(kubectl, there.namespace)
     say("waiting for the pods")
     try:
@@ -193,7 +192,7 @@ def ensure_images(wanted: WantedInstall, images: Mapping[str, str], catalogue: C
     """Give a kind cluster the images; another has to pull them from where ``image_prefix`` says. Raises StageError."""
     if wanted.image_prefix:
         return
-    if not wanted.context.startswith(KIND_PREFIX):
+    if not wanted.context.startswith(CONTEXT_PREFIX):
         raise StageError(
             f"the cluster {wanted.context} has to pull the farm's images from somewhere",
             hint=f"farmctl images build; push {' '.join(images.values())} to a registry that the cluster reaches; "
@@ -203,6 +202,6 @@ def ensure_images(wanted: WantedInstall, images: Mapping[str, str], catalogue: C
     pull = sources.choose(engine, catalogue, "auto") == "registry"
     for image in images:
         farm.ensure(engine, image, say, pull_base=pull)
-    there = [each.name for each in nodes.listed(engine, wanted.context.removeprefix(KIND_PREFIX))]
+    there = [each.name for each in nodes.listed(engine, wanted.context.removeprefix(CONTEXT_PREFIX))]
     # Whose pods go where is this cluster's business.
     loading.ensure(engine, dict.fromkeys(images.values(), there), say)

@@ -150,7 +150,6 @@ def _running(cluster: str) -> dict[str, bool]:
 
 def look(folder: KindFolder) -> Look:
     """Raises StageError when what the record tells of was never whole."""
-    from farmctl.testbeds.kind import scaling
     from farmctl.testbeds.local.control_client import NoFarm
 
     there = folder.read()
@@ -158,7 +157,7 @@ def look(folder: KindFolder) -> Look:
         raise NoFarm
     if there.phase == "creating":
         raise StageError(HALF_MADE, hint="wait for the farmctl up that runs, or run it again: it repairs")
-    kubectl, _ = scaling.opened(there, folder, lambda step: print(step, file=sys.stderr))
+    kubectl, _ = doors.opened(there, folder, lambda step: print(step, file=sys.stderr))
     return (
         InstalledLook(kubectl, there)
         if there.shape is None

@@ -11,6 +11,7 @@ TEMPLATE = ROOT / "clusters" / "kind" / "cluster.yaml.j2"
 FENCE = ROOT / "clusters" / "kind" / "kubelet-fence.conf"
 # Where the fence is mounted in a node; it also tells our clusters from others of the same name.
 FENCE_IN_NODE = "/etc/systemd/system/kubelet.service.d/05-farm-fence.conf"
+CONTEXT_PREFIX = "kind-"  # kind's own, in the contexts that it writes
 POD_RANGE = "10.244.0.0/16"
 SERVICE_RANGE = "10.96.0.0/16"
 
@@ -26,6 +27,10 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     admin_port: int = 9223
     own_network: bool = False
     restricted: bool = False
+
+    @property
+    def context(self) -> str:
+        return f"{CONTEXT_PREFIX}{self.name}"
 
     @property
     def door(self) -> str:

@@ -36,7 +36,6 @@ from farmctl.testbeds.kind.state import Installed, KindFolder
 
 DOOR_S = 60
 CAP_SYS_RESOURCE = 24  # linux/capability.h
-CONTEXT = "kind-{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def may(capability: int) -> bool:
 def opened(engine: Engine, catalogue: Catalogue, folder: KindFolder, shape: Shape, say: Say) -> Cluster:
     """The cluster as an object, whether its nodes are there or not."""
     kind, kubectl = programs.find("kind", catalogue, say), programs.find("kubectl", catalogue, say)
-    asked = Kubectl(kubectl, str(folder.kubeconfig), CONTEXT.format(name=shape.name))
+    asked = Kubectl(kubectl, str(folder.kubeconfig), shape.context)
     return Cluster(engine, kind, asked, folder, shape)
 
 
