@@ -96,10 +96,14 @@ def door(farm) -> str:
 
 
 @pytest.fixture(scope="session")
-def cluster(farm, testbed):
-    """The kind cluster as farmctl itself opens it."""
+def only_on_kind(testbed: str) -> None:
     if testbed != "kind":
         pytest.skip("needs --testbed kind")
+
+
+@pytest.fixture(scope="session")
+def cluster(only_on_kind, farm):
+    """The kind cluster as farmctl itself opens it."""
     there = clusters.opened()
     assert there is not None, "the farm that is up is not on kind"
     return there

@@ -10,16 +10,10 @@ from playwright.async_api import Error, async_playwright
 from e2e.conftest import farmctl
 from farmctl.testbeds.kind import waiting
 
-pytestmark = pytest.mark.timeout(600, func_only=True)
+pytestmark = [pytest.mark.timeout(600, func_only=True), pytest.mark.usefixtures("only_on_kind")]
 PODS = 4
 CONNECT_MS = 120_000
 NO_LIVENESS_S = 35  # longer than three liveness probes of 10 s, after which a kubelet restarts
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _only_on_kind(testbed: str) -> None:
-    if testbed != "kind":
-        pytest.skip("needs --testbed kind")
 
 
 def pods(kubectl) -> dict[str, dict]:

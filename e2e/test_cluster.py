@@ -15,15 +15,8 @@ from farmctl.testbeds.kind.manifests import render
 from farmctl.testbeds.kind.nodes import sh
 from farmctl.testbeds.kind.state import KindFolder
 
-pytestmark = pytest.mark.timeout(1200, func_only=True)
+pytestmark = [pytest.mark.timeout(1200, func_only=True), pytest.mark.usefixtures("only_on_kind")]
 PROXY = "system:serviceaccount:farm:proxy"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _only_on_kind(testbed: str) -> None:
-    """Of the module, so that it comes before the module's own fixtures."""
-    if testbed != "kind":
-        pytest.skip("needs --testbed kind")
 
 
 @pytest.fixture(scope="module")
