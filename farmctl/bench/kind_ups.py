@@ -16,7 +16,7 @@ from typing import Self
 
 from farmctl.bench import kind_farm
 from farmctl.errors import StageError
-from farmctl.images import engines
+from farmctl.images import engines, loading
 from farmctl.images.catalogue import ROOT
 from farmctl.testbeds.kind import nodes
 from farmctl.testbeds.kind.state import KindFolder
@@ -142,4 +142,4 @@ def forget(tags: Iterable[str]) -> None:
     for tag in tags:
         engine.run("rmi", tag, check=False)
         for node in found:
-            engine.run("exec", node.name, "crictl", "rmi", tag, check=False)
+            loading.drop(engine, node.name, tag)

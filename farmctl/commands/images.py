@@ -130,7 +130,7 @@ def _load(engine: "Engine", say: "Say") -> None:
 def _prune(engine: "Engine", say: "Say") -> None:
     import shutil
 
-    from farmctl.images import catalogue, gobuild, listing
+    from farmctl.images import catalogue, gobuild, listing, loading
     from farmctl.testbeds.kind.state import KindFolder
 
     for folder in listing.stale_programs(catalogue.read()):
@@ -147,7 +147,5 @@ def _prune(engine: "Engine", say: "Say") -> None:
     for node in _nodes(engine):
         for tag in listing.stale_on(engine, node.name, in_use):
             say(f"removing {tag} from {node.name}")
-            engine.run(
-                "exec", node.name, "crictl", "rmi", tag, check=False
-            )  # a pod that still ends keeps its own
+            loading.drop(engine, node.name, tag)
             print(f"{node.name}  {tag}")

@@ -88,6 +88,11 @@ def has(engine: Engine, node: str, image: str) -> bool:
     return bool(lines) and " complete " in lines[0] and lines[0].rstrip().endswith("true")
 
 
+def drop(engine: Engine, node: str, image: str) -> None:
+    """Remove the image from the node; a pod that still ends keeps its own."""
+    engine.run("exec", node, "crictl", "rmi", image, check=False)
+
+
 def hint(engine: Engine, node: str) -> str:
     """A full disk is the usual cause: say so when it is."""
     free = engine.run("exec", node, "df", "-Pm", "/var/lib/containerd", check=False).stdout.split()

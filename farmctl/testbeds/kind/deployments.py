@@ -16,7 +16,7 @@ from farmctl.testbeds.kind.faults import FaultsFile, container_of, undone
 from farmctl.testbeds.kind.limits import until
 from farmctl.testbeds.kind.objects import BROWSERS, PROXY, PROXY_PODS, Api, Json
 from farmctl.testbeds.kind.readying import Picture, in_use, is_observed, picture
-from farmctl.testbeds.kind.rolling import STRATEGY, Rollout
+from farmctl.testbeds.kind.rolling import STRATEGY, Rollout, change_to
 from farmctl.testbeds.kind.stand_ins import UNREADY
 
 JSON_PATCH = "application/json-patch+json"
@@ -146,8 +146,7 @@ class Deployments:
         """What a rollout that was broken off left is put back."""
         rolling = (await self.get(BROWSERS))["spec"]["strategy"]["rollingUpdate"]
         if rolling["maxUnavailable"] != STRATEGY:
-            change = {"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": STRATEGY}}}}
-            await self._api.patch_deployment(BROWSERS, change)
+            await self._api.patch_deployment(BROWSERS, change_to(STRATEGY))
 
     async def picture(self) -> Picture:
         """One look at Deployments, ReplicaSets and pods, and at what the proxy has in use."""

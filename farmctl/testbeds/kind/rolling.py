@@ -27,6 +27,11 @@ def unavailable(*, wanted: int, new: int, fine: int, old: int) -> int | None:
     return min(wanted, wanted - max(0, old - step))
 
 
+def change_to(most_unavailable: int | str) -> dict[str, object]:
+    """What is merged into the Deployment."""
+    return {"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": most_unavailable}}}}
+
+
 class Rollout:
     """One rollout of one Deployment; what it changed of the strategy is put back by ``leave``."""
 
@@ -46,8 +51,7 @@ class Rollout:
             self._set = None
 
     def _patch(self, value: int | str) -> None:
-        change = {"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": value}}}}
         self._kubectl(
             "patch", "deployment", "browsers", "-n", self._namespace,
-            f"--field-manager={FIELD_MANAGER}", "-p", json.dumps(change),
+            f"--field-manager={FIELD_MANAGER}", "-p", json.dumps(change_to(value)),
         )  # fmt: skip
