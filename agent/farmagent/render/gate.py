@@ -51,6 +51,7 @@ class Gate:
         self._resolver = resolver
         self.failures: dict[Target, str] = {}
         self.port = 0
+        self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -63,21 +64,24 @@ class Gate:
         return self.failures.get((host.strip("[]").lower(), port), "")
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closed:  # it was on its way when the listener closed
+            writer.transport.abort()
+            return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer), name="render-gate")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Not in the task: one that is cancelled before its first step would leave the connection open.
+        task.add_done_callback(lambda _task: writer.transport.abort())
 
     async def close(self) -> None:
+        self._closed = True
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with suppress(OSError, asyncio.IncompleteReadError, UnicodeDecodeError, ValueError):
-                await self._introduce(reader, writer)
-        finally:
-            writer.transport.abort()
+        with suppress(OSError, asyncio.IncompleteReadError, UnicodeDecodeError, ValueError):
+            await self._introduce(reader, writer)
 
     async def _introduce(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _version, methods = await reader.readexactly(2)

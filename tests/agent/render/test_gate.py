@@ -3,9 +3,10 @@
 import asyncio
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
+from types import SimpleNamespace
 
 import pytest
-from farmagent.render.gate import REFUSED, opened
+from farmagent.render.gate import REFUSED, Gate, opened
 from farmagent.render.targets import TargetPolicy
 
 POLICY = TargetPolicy.parse("127.0.0.1/32")
@@ -138,3 +139,17 @@ async def test_closing_ends_what_runs():
         assert gate._tasks == set()
         for one in (writer, other):
             one.close()
+
+
+async def test_connections_that_come_as_the_gate_closes_are_not_left_open():
+    aborted = []
+
+    def writer(name):
+        return SimpleNamespace(transport=SimpleNamespace(abort=lambda: aborted.append(name)))
+
+    gate = Gate(POLICY, resolver())
+    gate.accept(asyncio.StreamReader(), writer("before its first step"))
+    await gate.close()
+    assert aborted == ["before its first step"]
+    gate.accept(asyncio.StreamReader(), writer("accepted late"))
+    assert aborted == ["before its first step", "accepted late"]
