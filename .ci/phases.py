@@ -6,6 +6,7 @@ A machine that cannot run a cluster fails: a check that did not run has not pass
 FARMCTL_CI_KIND=skip, and the summary repeats it. Standard library only: it starts before anything is installed.
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -24,6 +25,8 @@ from types import FrameType
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "ci"
 FARMCTL = ".venv/bin/farmctl"
+TESTBEDS = ("local", "kind")
+STATE_PREFIX = "farmctl-ci-"
 LIMIT_S = float(os.environ.get("FARMCTL_CI_LIMIT_S", "4950"))  # then cleaning up, below .ci/run's own
 CLEANING_S = 150.0
 POLL_S = 0.3
@@ -123,6 +126,7 @@ def check_all(run: Run, state: Path) -> None:
     """The cluster's lane starts as soon as it can; lint, tests and the local farm go on beside it."""
     if not (run.phase("machine", ".ci/machine") and run.phase("setup", "scripts/setup")):
         return
+    clear_the_dead(run)
     lane = Thread(target=check_kind, args=(run, state))
     lane.start()
     try:
@@ -137,6 +141,35 @@ def check_all(run: Run, state: Path) -> None:
         # In the good case the lane is over.
         run.stopping.set()
         lane.join()
+
+
+def clear_the_dead(run: Run) -> None:
+    """Take down what runs before this one could not, because they were killed: their cluster stands in our way."""
+    for left in sorted(Path(tempfile.gettempdir()).glob(f"{STATE_PREFIX}*")):
+        try:
+            lock = held(left)
+        except (BlockingIOError, FileNotFoundError, NotADirectoryError):
+            continue  # a run that goes on, or that has just ended
+        try:
+            gone = [
+                run.phase(f"left {left.name}", FARMCTL, "down", env=of(left / testbed))
+                for testbed in TESTBEDS
+            ]
+            if all(gone):
+                shutil.rmtree(left, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def held(state: Path) -> int:
+    """Lock the state folder of a run for as long as the process lives. Raises BlockingIOError when another has it."""
+    lock = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise
+    return lock
 
 
 def check_kind(run: Run, state: Path) -> None:
@@ -172,7 +205,7 @@ def clean(run: Run, state: Path) -> None:
     if not (ROOT / FARMCTL).exists():
         return
     cleaning = Run(CLEANING_S)
-    for testbed in ("local", "kind"):
+    for testbed in TESTBEDS:
         cleaning.phase(f"down {testbed}", FARMCTL, "down", env=of(state / testbed))
     if log_of("images").exists():
         # Not with our state folder: the images of a farm that somebody has up here are in use.
@@ -223,7 +256,8 @@ def main() -> int:
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
     run = Run()
-    with tempfile.TemporaryDirectory(prefix="farmctl-ci-") as state:
+    with tempfile.TemporaryDirectory(prefix=STATE_PREFIX) as state:
+        held(Path(state))
         try:
             check_all(run, Path(state))
         finally:

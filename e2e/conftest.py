@@ -64,7 +64,9 @@ def farm(request: pytest.FixtureRequest, testbed: str, tmp_path_factory: pytest.
     state = own_state(tmp_path_factory)
     words = ["--name", CLUSTER] if testbed == "kind" else []
     words += ["--door", config.getoption("--door")] if config.getoption("--door") else []
-    brought = farmctl("up", "--testbed", testbed, *words, timeout_s=UP_S)
+    # pytest.exit() drops what was captured: the reason would be lost.
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        brought = farmctl("up", "--testbed", testbed, *words, timeout_s=UP_S)
     if brought.returncode != 0:
         evidence.of_a_failed_up(state, config.getoption("--logs"))
         if not config.getoption("--keep-cluster"):

@@ -1,11 +1,13 @@
 """`.ci/phases.py` in a checkout of stand-ins: what runs, in which order, what fails it, what is left."""
 
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,9 @@ class Checkout:
         (root / "Makefile").write_text(MAKEFILE)
         # Not those of the `make test` that we may run in: its makes tell which folder they enter and leave.
         outside = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-        self.env = {**outside, "CALLS": str(self.calls), "BREAK": ""}
+        self.temp = root / "temp"
+        self.temp.mkdir()
+        self.env = {**outside, "CALLS": str(self.calls), "BREAK": "", "TMPDIR": str(self.temp)}
         monkeypatch.delenv("FARMCTL_CI_KIND", raising=False)
 
     def script(self, path: str, text: str) -> None:
@@ -71,6 +75,35 @@ class Checkout:
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     return Checkout(tmp_path, monkeypatch)
+
+
+def test_what_a_killed_run_left_is_taken_down_first(checkout):
+    left, lives = checkout.temp / "farmctl-ci-left", checkout.temp / "farmctl-ci-lives"
+    left.mkdir()
+    lives.mkdir()
+    with open_folder(lives) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert checkout.run().returncode == 0
+    assert checkout.called()[2:4] == ["farmctl down own-state"] * 2
+    assert list(checkout.temp.iterdir()) == [lives]
+
+
+def test_what_cannot_be_taken_down_fails_the_run_and_is_kept(checkout):
+    left = checkout.temp / "farmctl-ci-left"
+    left.mkdir()
+    done = checkout.run(BREAK="down")
+    assert done.returncode == 1
+    assert "left farmctl-ci-left" in done.stdout.partition("FAILED")[2]
+    assert left.exists()
+
+
+@contextmanager
+def open_folder(path):
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def test_all_that_passes_is_told_and_cleaned_up(checkout):

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -99,7 +100,9 @@ def say(event: str, fields: Mapping[str, object]) -> None:
 
 def tell_fatal(folder: StateFolder, error: BaseException) -> None:
     hint = error.hint if isinstance(error, FarmctlError) else ""
-    say("fatal", {"error": str(error)})
+    # What is no error of the farm is one of ours: it cannot be mended without its trace.
+    trace = [] if isinstance(error, FarmctlError) else traceback.format_exception(error)
+    say("fatal", {"error": str(error), "trace": trace})
     with suppress(OSError):
         folder.fatal.write_text(json.dumps({"message": str(error), "hint": hint}))
 

@@ -68,7 +68,10 @@ class ControlClient:
                 f"the supervisor did not answer {path} in {limit_s:g} s", hint="farmctl down"
             ) from error
         except aiohttp.ClientError as error:
-            raise StageError(f"the supervisor went away during {path}", hint="farmctl up mends it") from error
+            raise StageError(
+                f"the supervisor went away during {path}",
+                hint="farmctl logs supervisor says why; farmctl up mends it",
+            ) from error
         return _result(path, status, text)
 
 

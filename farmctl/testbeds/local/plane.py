@@ -175,7 +175,9 @@ class Plane:
         while True:
             if self._autoscaler is not None and self.api.running:
                 metric = await self.proxy.demand(self.settings.pool)
-                self._sync(self._autoscaler, metric)
+                # Scaling may have been turned off or set anew, or the API server stopped, while the proxy was asked.
+                if self._autoscaler is not None and self.api.running:
+                    self._sync(self._autoscaler, metric)
             await self._hpa_bell.wait(self.scaling.sync_s if self.scaling else None)
 
     def _sync(self, autoscaler: Autoscaler, metric: float | None) -> None:

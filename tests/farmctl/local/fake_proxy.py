@@ -1,10 +1,11 @@
 """A stand-in for the proxy: lists the slices often, shows every ready endpoint as a free pod, and a demand that is
-whatever the file named by FARMPROXY_FAKE_DEMAND says.
+whatever the file named by FARMPROXY_FAKE_DEMAND says, told after FARMPROXY_FAKE_SLOW_S seconds.
 """
 
 import json
 import os
 import sys
+import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,6 +44,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/status":
             body = json.dumps({"pools": {"default": {"demand": 0, "pods": pods(), "held": [], "leases": []}}})
         elif self.path == "/metrics":
+            time.sleep(float(os.environ.get("FARMPROXY_FAKE_SLOW_S", "0")))
             text = Path(demand).read_text() if demand and Path(demand).exists() else ""
             body = f'farmproxy_demand{{pool="default"}} {text}\n' if text else ""
         else:

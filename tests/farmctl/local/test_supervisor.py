@@ -235,6 +235,16 @@ async def test_autoscaler_follows_the_demand(up, settings, until, tmp_path):
         assert len(await farm.testbed.pods()) == 2
 
 
+async def test_scaling_is_turned_off_while_the_demand_is_asked_for(up, settings):
+    env = {"FARMPROXY_FAKE_SLOW_S": "0.5"}
+    async with up(replace(settings, setup=replace(settings.setup, proxy_env=env))) as farm:
+        await farm.testbed.autoscale(Scaling(1, 5, sync_s=0.1, scale_down_wait_s=0.5))
+        await asyncio.sleep(0.2)
+        await farm.testbed.autoscale(None)
+        await asyncio.sleep(1)
+        assert len(await farm.testbed.pods()) == 2  # the supervisor is there to say so
+
+
 @pytest.mark.parametrize("how", ["kill", "term"])
 async def test_proxy_is_replaced(up, settings, how):
     async with up(settings) as farm:
