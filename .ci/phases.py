@@ -214,12 +214,14 @@ def clean(run: Run, state: Path) -> None:
 
 
 def retried() -> list[str]:
-    """Tests that passed, or failed, only at a second try."""
+    """Tests that passed, or failed, only at a second try, and why the first one failed."""
+    texts = [log.read_text(errors="replace") for log in sorted(LOGS.glob("e2e-*.log"))]
     found = [
-        re.findall(r"^RERUN (\S+)", log.read_text(errors="replace"), flags=re.MULTILINE)
-        for log in sorted(LOGS.glob("e2e-*.log"))
+        (test, re.search(rf"^why {re.escape(test)}: (.*)$", text, flags=re.MULTILINE))
+        for text in texts
+        for test in re.findall(r"^RERUN (\S+::.+)$", text, flags=re.MULTILINE)
     ]
-    return [test for tests in found for test in tests]
+    return [f"{test}: {why[1]}" if why else test for test, why in found]
 
 
 def explain(results: list[Result]) -> None:

@@ -139,6 +139,8 @@ def kind_cluster(cluster, tmp_path_factory):
 def pytest_runtest_makereport(item: pytest.Item):
     report = yield
     if report.failed and "farm" in getattr(item, "fixturenames", ()):
+        # A test that passes at its second try leaves no other trace of why the first one failed.
+        print(f"\n{evidence.WHY} {item.nodeid}: {evidence.reason(report)}", file=sys.stderr)
         evidence.of_a_test(item.name, item.config.getoption("--logs"))
     return report
 

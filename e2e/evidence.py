@@ -10,13 +10,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from e2e import clusters
 from farmctl.errors import FarmctlError
 from farmctl.testbeds.kind.cluster import export_logs
 
 FOLDER = "exported"  # all is below it, so that a run can remove what the one before left
 STEP_S = 120
+WHY = "why"  # .ci/phases.py looks for such lines
 LINES = "2000"  # of each log: bounded, whatever a test did
+
+
+def reason(report: pytest.TestReport) -> str:
+    """One line: what was wrong, without the traceback."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return (crash.message if crash else report.longreprtext.strip()).splitlines()[0]
 
 
 def of_a_test(name: str, logs: Path) -> Path:

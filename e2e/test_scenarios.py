@@ -15,8 +15,13 @@ def test_scenario(farm, testbed, name, pytestconfig):
     reports = pytestconfig.getoption("--logs") / "reports"
     reports.mkdir(parents=True, exist_ok=True)
     ran = farmctl("scenario", name, "-o", "json", "--report", str(reports / f"{name}.html"))
-    if ran.returncode == 3 and ran.stdout:
-        [told] = json.loads(ran.stdout)["results"]
-        if told["verdict"] == "not-here":
-            pytest.skip(f"not on {testbed}: {told['reason']}")
-    assert ran.returncode == 0, ran.stdout
+    assert ran.stdout, f"farmctl scenario exited {ran.returncode} without a result"
+    [told] = json.loads(ran.stdout)["results"]
+    if told["verdict"] == "not-here":
+        pytest.skip(f"not on {testbed}: {told['reason']}")
+    failed = [
+        f"{check['name']}: expected {check['expected']}, got {check['got']}"
+        for check in told["checks"]
+        if not check["passed"]
+    ]
+    assert ran.returncode == 0, f"{told['verdict']}: {told['reason'] or '; '.join(failed)}\n{ran.stdout}"

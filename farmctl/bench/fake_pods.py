@@ -48,6 +48,7 @@ class Connection:
         "_in",
         "_out",
         "_pods",
+        "asked",
         "finishing",
         "handler",
         "pod",
@@ -63,6 +64,7 @@ class Connection:
         self._out: bytes | memoryview = b""
         self.sock = sock
         self.pod = pod
+        self.asked = 0  # questions so far on this kept-alive connection
         self.shake = b""  # header lines of the handshake that the answer's head repeats
         self.wishes: dict[bytes, bytes] = {}
         self.started_at = 0
@@ -200,9 +202,12 @@ class FakePods:
             self._say_ready(conn)
             return
         pod.waiters.append(conn)
+        conn.asked += 1
+        asked = conn.asked
 
         def give_up() -> None:
-            if conn in pod.waiters:
+            # The same connection may be waiting again by now, with a later question.
+            if conn.asked == asked and conn in pod.waiters:
                 pod.waiters.remove(conn)
                 self._say_ready(conn)
 

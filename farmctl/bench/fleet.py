@@ -3,6 +3,7 @@
 The scale is cut to what this machine's descriptor limit can hold, and the result says so.
 """
 
+import os
 import resource
 import subprocess
 import threading
@@ -38,6 +39,9 @@ class Watch:
 
     contender: Contender
     others: dict[str, int]  # name: process
+    cores: frozenset[
+        int
+    ]  # where looking may cost time: 17,000 descriptors are counted, never on the proxy's core
     rss_mib: float = 0.0
     descriptors: int = 0
     tcp_mib: float = 0.0
@@ -52,6 +56,7 @@ class Watch:
         self.samples.append((time.monotonic(), {"proxy": usage.cpu_s, **used}))
 
     def follow(self, stop: threading.Event) -> None:
+        os.sched_setaffinity(0, self.cores)  # of this thread
         while not stop.wait(0.5):
             try:
                 self.look()
@@ -94,7 +99,7 @@ def measure(stage: Stage) -> Section:
         plan = _plan(contender, rate, seconds)
         stage.say(f"fleet: {plan.rate:.0f} callers a second for {plan.seconds:.0f} s")
         callers = begin_call(plan, stage.cores)
-        watch = Watch(contender, {"callers": callers.pid, "fake pods": farm.pid})
+        watch = Watch(contender, {"callers": callers.pid, "fake pods": farm.pid}, stage.cores.generators)
         figures = _follow(watch, callers, plan)
         after = farm.tell("report")
     _rows(section, figures, watch, before, after, quick=stage.quick)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from farmctl.bench import network
 from farmctl.bench import stage as stages
 from farmctl.bench.results import Run
 from farmctl.bench.stage import Stage
@@ -33,7 +34,14 @@ def run(names: Sequence[str], *, rounds: int, quick: bool, say: Callable[[str], 
     if sys.platform != "linux":
         raise StageError("the benchmarks need Linux: epoll, splice, /proc and 127.x.y.z addresses")
     stages.raise_descriptors()
-    result = Run(stages.machine(), stages.versions(), datetime.now(UTC).isoformat(timespec="seconds"), quick)
+    # Where it is not permitted the run goes on, and says so.
+    own = not set(names) & set(ON_A_CLUSTER) and network.isolate()
+    result = Run(
+        {**stages.machine(), "own_network": own},
+        stages.versions(),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        quick,
+    )
     stage = Stage(rounds or (QUICK_ROUNDS if quick else ROUNDS), quick, say)
     for name in names:
         try:

@@ -20,6 +20,9 @@ lint test:
 \t@echo "make $@" >> "$$CALLS"; echo "output of $@"; test "$$BREAK" != "$@"
 e2e:
 \t@echo "make $@ $(TESTBED) $$(basename $$FARMCTL_STATE) retry=$(RETRY) $(ARGS)" >> "$$CALLS"
+\t@echo "why e2e/test_scenarios.py::test_scenario[$(TESTBED)]: not staged: no pod"
+\t@echo "e2e/test_scenarios.py::test_scenario[$(TESTBED)] RERUN [ 62%]"
+\t@echo "RERUN [ 62%]"
 \t@echo "RERUN e2e/test_scenarios.py::test_scenario[$(TESTBED)]"
 \t@if [ "$$BREAK" = "e2e $(TESTBED)" ]; then mkdir -p $$FARMCTL_E2E_LOGS/exported/a_test; \
 \t echo "what the proxy said" > $$FARMCTL_E2E_LOGS/exported/a_test/proxy.log; exit 1; fi
@@ -123,7 +126,10 @@ def test_all_that_passes_is_told_and_cleaned_up(checkout):
     for phase in ("lint", "test", "e2e local", "images", "e2e kind", "down kind"):
         assert f"\n{phase} " in summary
     assert "passed (beside others)" in summary
-    assert "tried a second time: e2e/test_scenarios.py::test_scenario[kind]" in summary
+    for testbed in ("local", "kind"):
+        test = f"e2e/test_scenarios.py::test_scenario[{testbed}]"
+        assert f"tried a second time: {test}: not staged: no pod\n" in summary
+    assert summary.count("tried a second time") == 2
 
 
 @pytest.mark.parametrize("broken", ["lint", "test", "e2e local", "e2e kind"])

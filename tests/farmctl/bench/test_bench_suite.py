@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from farmctl import cli
-from farmctl.bench import lease, processes, relay, stage, suite
+from farmctl.bench import kind, lease, network, processes, relay, stage, suite
 from farmctl.bench.results import Section
 from farmctl.errors import StageError
 
@@ -20,6 +20,14 @@ def same_limits():
     was = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, was)
+
+
+@pytest.fixture(autouse=True)
+def isolated(monkeypatch):
+    """The network of the tests' own process stays as it is. Yields the list of times it was to be left."""
+    times = []
+    monkeypatch.setattr(network, "isolate", lambda: times.append(1))
+    return times
 
 
 def measured(_stage):
@@ -54,6 +62,25 @@ def test_the_verb_writes_its_json_and_says_what_was_not_measured(monkeypatch, tm
 def test_wrong_words_are_usage(words, capsys):
     assert cli.main(["bench", *words]) == 2
     assert capsys.readouterr().err
+
+
+def test_only_a_run_that_needs_no_cluster_leaves_the_machine_s_network(monkeypatch, isolated):
+    for module in (lease, kind):
+        monkeypatch.setattr(module, "measure", measured)
+    suite.run(["kind"], rounds=1, quick=True, say=print)
+    assert not isolated
+    suite.run(["lease"], rounds=1, quick=True, say=print)
+    assert isolated
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a network")
+def test_a_network_of_its_own_has_a_loopback_and_nothing_else():
+    code = (
+        "import socket; from farmctl.bench import network; print(network.isolate(), socket.if_nameindex()[0][1]); "
+        "server = socket.create_server(('127.9.0.1', 0)); socket.create_connection(server.getsockname()).close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "True lo\n"), done.stderr
 
 
 def test_another_system_is_told_so(monkeypatch):

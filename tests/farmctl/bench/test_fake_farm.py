@@ -91,6 +91,24 @@ def test_a_lease_a_job_and_the_pod_is_free_when_the_connection_closes(farm):
     assert (farm.pods.leases, farm.pods.doubles) == (1, 1)
 
 
+def test_a_question_that_was_answered_long_ago_does_not_end_the_next_one_on_its_connection(farm):
+    pod = (address(1), farm.port)
+    with talk(pod, b"GET /readyz?wait=0.5 HTTP/1.1\r\nHost: pod\r\n\r\n") as asker:
+        assert read_head(asker).startswith(b"HTTP/1.1 200 ")
+        with talk(pod, LEASE % 1) as first:
+            read_head(first)
+            asker.sendall(b"GET /readyz?wait=0.3 HTTP/1.1\r\nHost: pod\r\n\r\n")
+        assert read_head(asker).startswith(b"HTTP/1.1 200 ")
+        with talk(pod, LEASE % 2) as second:
+            read_head(second)
+            asker.sendall(b"GET /readyz?wait=5 HTTP/1.1\r\nHost: pod\r\n\r\n")
+            asker.settimeout(1)
+            with pytest.raises(TimeoutError):
+                asker.recv(100)
+        asker.settimeout(5)
+        assert read_head(asker).startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_recycling_pod_is_not_free(farm):
     plan = Plan((address(2), farm.port), together=1, seconds=0.05, wishes={"recycle_ms": 60_000})
     figures = Crowd(plan).run()
