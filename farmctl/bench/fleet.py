@@ -27,8 +27,10 @@ FULL_S = 8.0  # after so long as many sessions end as begin
 BYTES = 20 * 1024
 LATE_S = 5.0
 RSS_MIB = 200.0
-# Of the proxy: two for each session, one for each question under way, and some for everything else.
-SPARE_DESCRIPTORS = 1_500
+# Callers held at most, for each pod: the load asked for is the pods' whole capacity, so the held only grow. A third is
+# what a queue model says of 0.3 s from a pod's turning free to its next session (docs/decisions/0008).
+HELD_A_POD = 1 / 3
+SPARE_DESCRIPTORS = 300
 
 
 @dataclass(slots=True)
@@ -91,8 +93,10 @@ def measure(stage: Stage) -> Section:
         },
     )
     if pods < PODS:
+        permitted, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        why = f"{permitted:,} descriptors are permitted, {descriptors(PODS):,.0f} may be needed."
         section.notes.append(
-            f"Cut from {PODS} pods to {pods}: " + ("a quick run." if stage.quick else "descriptors.")
+            f"Cut from {PODS:,} pods to {pods:,}: " + ("a quick run." if stage.quick else why)
         )
     with FakeFarm(stage.cores, pods=pods, late_s=LATE_S) as farm, farm_proxy(farm, stage.cores) as contender:
         before = farm.tell("report")
@@ -109,10 +113,15 @@ def measure(stage: Stage) -> Section:
 def scale(stage: Stage) -> tuple[int, float, float]:
     """Return pods, callers a second and seconds that fit this machine's descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    share = SESSION_MS / (SESSION_MS + RECYCLE_MS)
-    fit = int((limit - SPARE_DESCRIPTORS) / (1 + share))
+    fit = int(PODS * (limit - SPARE_DESCRIPTORS) / (descriptors(PODS) - SPARE_DESCRIPTORS))
     pods = min(800 if stage.quick else PODS, fit)
     return pods, RATE * pods / PODS, 10.0 if stage.quick else SECONDS
+
+
+def descriptors(pods: int) -> float:
+    """What the proxy may need: two a session, one a question, and of a caller held its own and that of its pod."""
+    in_session = SESSION_MS / (SESSION_MS + RECYCLE_MS)
+    return pods * (2 * in_session + (1 - in_session) + 2 * HELD_A_POD) + SPARE_DESCRIPTORS
 
 
 def _plan(contender: Contender, rate: float, seconds: float) -> Plan:
