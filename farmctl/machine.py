@@ -43,6 +43,7 @@ def examine(*, registry: str = "") -> list[Finding]:
         descriptors,
         inotify_instances,
         inotify_watches,
+        connections,
         memory,
         disk,
         lambda: port(9222, "door"),
@@ -93,15 +94,11 @@ def engine() -> Finding:
 
 
 def cgroups() -> Finding:
-    unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
-    found = "v2" if unified else "v1 or hybrid"
-    return Finding(
-        "cgroups",
-        "ok" if unified else "warn",
-        found,
-        KIND,
-        "" if unified else "apt-get install -y runc (podman needs it here)",
-    )
+    if Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        return Finding("cgroups", "ok", "v2", KIND)
+    if shutil.which("runc"):
+        return Finding("cgroups", "ok", "v1 or hybrid, and runc is there for podman", KIND)
+    return Finding("cgroups", "warn", "v1 or hybrid", KIND, "apt-get install -y runc (podman needs it here)")
 
 
 def modules() -> Finding:
@@ -145,6 +142,20 @@ def _sysctl(path: str, least: int) -> Finding:
     if value >= least:
         return Finding(name, "ok", str(value), KIND)
     return Finding(name, "warn", f"{value}, wanted {least}", KIND, f"sysctl -w {name}={least}")
+
+
+def connections(tracking: Path = Path("/proc/sys/net/netfilter")) -> Finding:
+    """How full the packet filter's table is: beyond it packets are dropped, and everything connects seconds late."""
+    try:
+        count, limit = (int((tracking / f"nf_conntrack_{word}").read_text()) for word in ("count", "max"))
+    except OSError:
+        return Finding("tracked connections", "ok", "none: no packet filter follows them", BOTH)
+    found = f"{count} of {limit}"
+    if count <= 0.8 * limit:
+        return Finding("tracked connections", "ok", found, BOTH)
+    return Finding(
+        "tracked connections", "warn", found, BOTH, f"sysctl -w net.netfilter.nf_conntrack_max={2 * limit}"
+    )
 
 
 def memory() -> Finding:
