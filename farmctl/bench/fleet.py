@@ -27,9 +27,9 @@ FULL_S = 8.0  # after so long as many sessions end as begin
 BYTES = 20 * 1024
 LATE_S = 5.0
 RSS_MIB = 200.0
-# Callers held at most, for each pod: the load asked for is the pods' whole capacity, so the held only grow. A third is
-# what a queue model says of 0.3 s from a pod's turning free to its next session (docs/decisions/0008).
-HELD_A_POD = 1 / 3
+# Callers held at most, for each pod: the load asked for is the pods' whole capacity, so the held only grow. This is
+# what a queue model says of 0.2 s from a pod's turning free to its next session (docs/decisions/0008).
+HELD_A_POD = 0.214
 SPARE_DESCRIPTORS = 300
 
 
