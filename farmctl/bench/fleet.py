@@ -36,14 +36,12 @@ SPARE_DESCRIPTORS = 300
 @dataclass(slots=True)
 class Watch:
     """All programs looked at twice a second from outside: the proxy's highs, and everyone's load once the farm is
-    full.
+    full. ``cores``: where looking may cost time, for 17,000 descriptors are counted, and not on the proxy's core.
     """
 
     contender: Contender
     others: dict[str, int]  # name: process
-    cores: frozenset[
-        int
-    ]  # where looking may cost time: 17,000 descriptors are counted, never on the proxy's core
+    cores: frozenset[int]
     rss_mib: float = 0.0
     descriptors: int = 0
     tcp_mib: float = 0.0
