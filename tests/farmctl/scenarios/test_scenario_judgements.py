@@ -74,7 +74,7 @@ GOOD = {
         APART,
     ),
     cold_start: cold_start.Evidence(fates(3), 3.0, 5.0),
-    scale_from_queue: scale_from_queue.Evidence(fates(6), 6.0, 6, 6, 9.0),
+    scale_from_queue: scale_from_queue.Evidence(fates(6), 6.0, 6, ["pod"] * 6, 9.0),
     scale_down_spares_busy: scale_down_spares_busy.Evidence(
         fates(4), fates(4, "n"), ["p3", "p4"], ["farm/p1/u1", "farm/p2/u2"], 2
     ),
@@ -144,7 +144,7 @@ BROKEN = [
     (cold_start, {"fates": [*fates(2), LATE]}, "callers done"),
     (scale_from_queue, {"demand": 5.0}, "demand"),
     (scale_from_queue, {"pods": 5}, "every caller has one"),
-    (scale_from_queue, {"most_pods": 8}, "overshoot"),
+    (scale_from_queue, {"most_pods": ["pod"] * 8}, "overshoot"),
     (scale_from_queue, {"fates": [*fates(5), STRUCK]}, "saw an error"),
     (scale_down_spares_busy, {"sitting": [*fates(3), LOST]}, "ran to their end"),
     (scale_down_spares_busy, {"newcomers": [LATE]}, "newcomers served"),
