@@ -148,11 +148,11 @@ def clear_the_dead(run: Run) -> None:
     for left in sorted(Path(tempfile.gettempdir()).glob(f"{STATE_PREFIX}*")):
         try:
             lock = held(left)
-        except (BlockingIOError, FileNotFoundError, NotADirectoryError):
-            continue  # a run that goes on, or that has just ended
+        except OSError:
+            continue  # a run that goes on, one that has just ended, or another user's
         try:
             gone = [
-                run.phase(f"left {left.name}", FARMCTL, "down", env=of(left / testbed))
+                run.phase(f"left {left.name} {testbed}", FARMCTL, "down", env=of(left / testbed))
                 for testbed in TESTBEDS
             ]
             if all(gone):
