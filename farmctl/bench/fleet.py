@@ -30,6 +30,8 @@ RSS_MIB = 200.0
 # Callers held at most, for each pod: the load asked for is the pods' whole capacity, so the held only grow. This is
 # what a queue model says of 0.2 s from a pod's turning free to its next session (docs/decisions/0008).
 HELD_A_POD = 0.214
+# Of the proxy: two a session, one a question, of a caller held its own and that of its pod, and some for all else.
+DESCRIPTORS_A_POD = 1 + SESSION_MS / (SESSION_MS + RECYCLE_MS) + 2 * HELD_A_POD
 SPARE_DESCRIPTORS = 300
 
 
@@ -111,15 +113,14 @@ def measure(stage: Stage) -> Section:
 def scale(stage: Stage) -> tuple[int, float, float]:
     """Return pods, callers a second and seconds that fit this machine's descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fit = int(PODS * (limit - SPARE_DESCRIPTORS) / (descriptors(PODS) - SPARE_DESCRIPTORS))
+    fit = int((limit - SPARE_DESCRIPTORS) / DESCRIPTORS_A_POD)
     pods = min(800 if stage.quick else PODS, fit)
     return pods, RATE * pods / PODS, 10.0 if stage.quick else SECONDS
 
 
 def descriptors(pods: int) -> float:
-    """What the proxy may need: two a session, one a question, and of a caller held its own and that of its pod."""
-    in_session = SESSION_MS / (SESSION_MS + RECYCLE_MS)
-    return pods * (2 * in_session + (1 - in_session) + 2 * HELD_A_POD) + SPARE_DESCRIPTORS
+    """What the proxy of so many pods may need."""
+    return pods * DESCRIPTORS_A_POD + SPARE_DESCRIPTORS
 
 
 def _plan(contender: Contender, rate: float, seconds: float) -> Plan:
