@@ -198,7 +198,7 @@ PAINTED = """() => {
 
 
 async def test_slim_image_paints_every_script_and_webgl(farm, door):
-    """What images/browser/Containerfile takes out of the image is not missed."""
+    """What the browser's Containerfile takes out of the image is not missed."""
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:

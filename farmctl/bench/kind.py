@@ -1,7 +1,7 @@
 """What a farm on Kubernetes takes: `up`, a lost pod's replacement, and how much sooner the agent's word is than a slice's.
 
 Measured on the farm that is up here, which has to be idle, in interleaved rounds. `up` is the command itself, run from
-a copy of this checkout, in the first rounds only; for "changed" a comment is added to the agent's code there, so that
+a copy of our packages, in the first rounds only; for "changed" a comment is added to the agent's code there, so that
 a new image is built, loaded and rolled out, and the clock stops when the proxy has every new pod free. "Clean" is the
 agent's own log line "free", after its recycle. Of that same moment two witnesses tell: the proxy's /status, asked
 every few milliseconds, when it has the pod free by the agent's word; and a watch of our own, through the same API
@@ -46,17 +46,17 @@ def measure(stage: Stage) -> Section:
 
 async def _measure(stage: Stage) -> Section:
     farm, samples = await Farm.connect(), Samples()
-    with kind_ups.Checkout() as checkout:
+    with kind_ups.Copy() as copy:
         try:
             for number in range(stage.rounds):
                 stage.say(f"kind: round {number + 1} of {stage.rounds}")
                 if number < UP_ROUNDS:
-                    samples.ups.append(await kind_ups.changed(checkout, farm.testbed.admin, farm.pods))
-                    samples.warm_s.append((await asyncio.to_thread(checkout.up)).seconds)
+                    samples.ups.append(await kind_ups.changed(copy, farm.testbed.admin, farm.pods))
+                    samples.warm_s.append((await asyncio.to_thread(copy.up)).seconds)
                 await _round(farm, samples)
         finally:
             stage.say("kind: putting the farm back")
-            await asyncio.to_thread(checkout.put_back)
+            await asyncio.to_thread(copy.put_back)
             await farm.idle()
     return section(stage.rounds, samples, farm.pods)
 

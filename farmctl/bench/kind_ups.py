@@ -1,4 +1,4 @@
-"""Times `farmctl up` itself, from a copy of this checkout: the working tree is never touched, and the farm is put back."""
+"""Times `farmctl up` itself, from a copy of our packages: what is installed is never touched, and the farm is put back."""
 
 import asyncio
 import os
@@ -16,14 +16,13 @@ from typing import Self
 
 from farmctl.bench import kind_farm
 from farmctl.errors import StageError
-from farmctl.images import engines, loading
-from farmctl.images.catalogue import ROOT
+from farmctl.images import engines, farm, loading
 from farmctl.testbeds.kind import nodes
 from farmctl.testbeds.kind.state import KindFolder
 
-# What `up` reads of a checkout: its own code, and what goes into images and manifests.
-PARTS = ("farmctl", "agent", "proxy", "wire", "images", "clusters", "pyproject.toml", "uv.lock")
-CHANGED = Path("agent/farmagent/__init__.py")
+# What `up` reads: its own code, recipes and manifests in it, and the code that goes into images.
+PARTS = ("farmctl", "farmagent", "farmproxy", "farmwire")
+CHANGED = Path("farmagent/__init__.py")
 UP_S = 600.0
 STEP = re.compile(r"^\s*(\d+\.\d) s  (.*)$")
 
@@ -52,21 +51,20 @@ class Changed:
         return self.seconds - self.built_s - self.loaded_s
 
 
-class Checkout:
-    """A copy in a folder of its own. ``put_back`` brings the farm back to the working tree's images."""
+class Copy:
+    """A copy in a folder of its own. ``put_back`` brings the farm back to the images of what is installed."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="farmctl-checkout-")
+        self._folder = tempfile.TemporaryDirectory(prefix="farmctl-copy-")
         self.path = Path(self._folder.name)
         self._changes = 0
         self._made: set[str] = set()
 
     def __enter__(self) -> Self:
         for part in PARTS:
-            if (ROOT / part).is_dir():
-                shutil.copytree(ROOT / part, self.path / part, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy2(ROOT / part, self.path / part)
+            shutil.copytree(
+                farm.installed(part), self.path / part, ignore=shutil.ignore_patterns("__pycache__")
+            )
         return self
 
     def __exit__(
@@ -75,7 +73,7 @@ class Checkout:
         self._folder.cleanup()
 
     def change(self) -> None:
-        """Add a comment to the agent's code that no checkout had before: a new image."""
+        """Add a comment to the agent's code that no copy had before: a new image."""
         self._changes += 1
         with (self.path / CHANGED).open("a") as out:
             out.write(f"\n# benchmark {time.time_ns()}, change {self._changes}\n")
@@ -87,19 +85,20 @@ class Checkout:
         return done
 
     def put_back(self) -> None:
-        """`up` from the working tree, then without a trace of the copies' images."""
-        run_up(ROOT)
+        """`up` with what is installed, then without a trace of the copies' images."""
+        run_up()
         forget(self._made - {browser_image()})
 
 
-def run_up(checkout: Path) -> Up:
-    """`farmctl up` of the farm that is there, with the code of ``checkout``."""
+def run_up(copy: Path | None = None) -> Up:
+    """`farmctl up` of the farm that is there, with the code in ``copy``."""
+    code = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"} if copy else {}
     began = time.monotonic()
     try:
         done = subprocess.run(
             [sys.executable, "-m", "farmctl", "up", "--testbed", "kind"],
-            cwd=checkout,
-            env={**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd=copy,
+            env={**os.environ, **code},
             capture_output=True,
             text=True,
             timeout=UP_S,
@@ -118,13 +117,13 @@ def steps(lines: Iterable[str]) -> list[tuple[float, str]]:
     return [(float(found[1]), found[2]) for line in lines if (found := STEP.match(line))]
 
 
-async def changed(checkout: Checkout, admin: str, pods: int) -> Changed:
-    checkout.change()
+async def changed(copy: Copy, admin: str, pods: int) -> Changed:
+    copy.change()
     before = browser_image()
     began = time.monotonic()
-    done = await asyncio.to_thread(checkout.up)
+    done = await asyncio.to_thread(copy.up)
     if browser_image() == before:
-        raise StageError("the changed agent's code gave no new image", hint="was that checkout copied whole?")
+        raise StageError("the changed agent's code gave no new image", hint="was the code copied whole?")
     await kind_farm.until_idle(admin, pods)
     return Changed(time.monotonic() - began, done.spent_s("building"), done.spent_s("loading"))
 

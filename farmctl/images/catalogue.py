@@ -1,4 +1,4 @@
-"""Reads images/catalogue.toml: every name and version of the kind testbed stands there and nowhere else."""
+"""Reads data/images/catalogue.toml: every name and version of the kind testbed stands there and nowhere else."""
 
 import tomllib
 from pathlib import Path
@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from farmctl.errors import StageError
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+# Recipes and manifests are part of the package: the same files in a checkout, a wheel and an sdist.
+ROOT = Path(__file__).resolve().parent.parent / "data"
 PATH = ROOT / "images" / "catalogue.toml"
 
 
@@ -29,7 +28,7 @@ class GoBinaries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``built`` is a folder under images/ or "debootstrap"; ``pulled`` is "" for what is always built.
+    """``built`` is a folder under data/images/ or "debootstrap"; ``pulled`` is "" for what is always built.
 
     ``further`` (the node image's): what is pulled for other minor versions of Kubernetes, by "1.35".
     """
@@ -64,12 +63,5 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(path: Path = PATH) -> Catalogue:
-    """Return the checkout's catalogue. Raises StageError when farmctl does not run from a checkout."""
-    try:
-        raw: dict[str, Any] = tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise StageError(
-            f"{path} is missing: images are built from a checkout",
-            hint="run farmctl from a clone of its repository",
-        ) from error
+    raw: dict[str, Any] = tomllib.loads(path.read_text())
     return msgspec.convert(raw, Catalogue)

@@ -2,27 +2,22 @@
 
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from pathlib import Path
 
+from farmctl.errors import StageError
 from farmctl.images import base, records
 from farmctl.images.catalogue import ROOT
 from farmctl.images.engines import Engine
 from farmctl.images.gobuild import Say, cache_folder
 
-# image -> (distribution whose requirements it installs, packages of ours it runs, further files of its folder)
+# image -> (packages of ours it runs, files of its folder). requirements.txt is uv.lock's part for it, with hashes.
 PARTS = {
-    "browser": (
-        "farm-agent",
-        (ROOT / "agent/farmagent", ROOT / "wire/farmwire"),
-        ("fonts.conf",),
-    ),
-    "proxy": ("farm-proxy", (ROOT / "proxy/farmproxy", ROOT / "wire/farmwire"), ()),
+    "browser": (("farmagent", "farmwire"), ("Containerfile", "requirements.txt", "fonts.conf")),
+    "proxy": (("farmproxy", "farmwire"), ("Containerfile", "requirements.txt")),
 }
 CERTIFICATES = "certificates.pem"
 REPOSITORY = "docker.io/library/farm-{image}"
@@ -52,14 +47,27 @@ def ensure(engine: Engine, image: str, say: Say, *, pull_base: bool) -> str:
 
 
 def lay(image: str, context: Path) -> None:
-    """Write the build context: recipe, pinned requirements, our code without caches."""
-    name, packages, files = PARTS[image]
-    for file in ("Containerfile", *files):
+    """Write the build context: recipe, locked requirements, our code without caches."""
+    packages, files = PARTS[image]
+    for file in files:
         shutil.copy2(ROOT / "images" / image / file, context / file)
     (context / CERTIFICATES).write_bytes(trusted())
-    (context / "requirements.txt").write_text("\n".join(requirements(name)) + "\n")
     for package in packages:
-        shutil.copytree(package, context / "src" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            installed(package),
+            context / "src" / package,
+            ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
+        )
+
+
+def installed(package: str) -> Path:
+    """The folder of a package of ours: of the very code that runs here, in a checkout or from a wheel."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise StageError(
+            f"the package {package} is not installed", hint="install farmctl again, with all it needs"
+        )
+    return Path(spec.submodule_search_locations[0])
 
 
 def digest(context: Path) -> str:
@@ -76,23 +84,3 @@ def trusted() -> bytes:
         if (path := os.environ.get(setting)) and Path(path).is_file():
             return Path(path).read_bytes()
     return b""
-
-
-def requirements(name: str) -> list[str]:
-    """What ``name`` needs, at the very versions installed here (those of uv.lock), as `package==version` lines."""
-    return sorted({f"{found}=={distribution(found).version}" for found in _closure(name, set())})
-
-
-def _closure(name: str, seen: set[str]) -> Iterator[str]:
-    for requirement in distribution(name).requires or []:
-        wanted, _, condition = requirement.partition(";")
-        found = re.sub(r"[-_.]+", "-", re.split(r"[^A-Za-z0-9._-]", wanted.strip())[0]).lower()
-        if "extra" in condition or found in seen or found.startswith("farm-"):
-            continue
-        seen.add(found)
-        try:
-            distribution(found)
-        except PackageNotFoundError:
-            continue  # a condition on another system or Python
-        yield found
-        yield from _closure(found, seen)

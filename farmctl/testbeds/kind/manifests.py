@@ -1,4 +1,4 @@
-"""Renders the farm's manifests: one of the overlays under clusters/, with images, replicas, namespace and agent key set.
+"""Renders the farm's manifests: one of the overlays under data/clusters/, with images, replicas, namespace and agent key set.
 
 Rendered by kustomize (kubectl's own), from a kustomization written here; what a GitOps repository would hold is the
 same but for the key, which is a secret and never printed.
@@ -55,7 +55,7 @@ class Rendering:
 
 
 def kustomization(wanted: Rendering, folder: Path) -> dict[str, Any]:
-    """The kustomization to stand in ``folder``, which refers to the checkout's clusters/ by relative paths."""
+    """The kustomization to stand in ``folder``, which refers to the package's clusters/ by relative paths."""
     clusters = os.path.relpath(CLUSTERS, folder)
     made: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -138,7 +138,7 @@ def _namespace(wanted: Rendering) -> list[dict[str, Any]]:
 
 def render(kubectl: Path, wanted: Rendering) -> str:
     """Return the manifests as YAML. Raises StageError with kustomize's own words."""
-    # Beside the checkout's files: kustomize wants relative paths, and follows none out of another file system's links.
+    # Resolved: kustomize wants relative paths, and follows none out of another file system's links.
     with tempfile.TemporaryDirectory(prefix="farmctl-manifests-") as name:
         folder = Path(name).resolve()
         if wanted.key:
@@ -146,7 +146,7 @@ def render(kubectl: Path, wanted: Rendering) -> str:
         if wanted.harness:
             (folder / HARNESS).write_text(yaml.safe_dump(harness_policy(wanted.harness)))
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization(wanted, folder)))
-        return run([str(kubectl), "kustomize", str(folder)], hint="a checkout with clusters/ in it is needed")
+        return run([str(kubectl), "kustomize", str(folder)], hint="farmctl doctor --testbed kind")
 
 
 def parsed(text: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The pod network of a source-built cluster: a bridge on each node, and routes between them.
 
 Everything here can be done again at any time: that is how a restarted node, which has lost its routes, is repaired.
-What keeps the cluster's own ranges on the machine is the fence (clusters/kind/kubelet-fence.conf).
+What keeps the cluster's own ranges on the machine is the fence (data/clusters/kind/kubelet-fence.conf).
 """
 
 import json

@@ -8,7 +8,7 @@ import pytest
 from farmctl.bench import docs, kind, kind_builds, kind_ups, kind_watches, kind_words, suite
 from farmctl.bench.results import Run, load
 from farmctl.errors import StageError
-from farmctl.images import records
+from farmctl.images import farm, records
 from farmctl.testbeds.kind.shapes import Shape
 from farmctl.testbeds.kind.state import Installed, KindFolder
 
@@ -73,25 +73,25 @@ def test_an_up_is_read_by_its_own_steps():
 def test_a_changed_copy_is_another_image_and_the_working_tree_is_not_touched():
     asking = "from farmctl.images import farm, catalogue; print(catalogue.ROOT, farm.tag_of('browser'), farm.tag_of('proxy'))"
 
-    def asked(folder):
+    def asked(folder=None):
         return subprocess.run(
-            [sys.executable, "-c", asking], cwd=folder, env={"PYTHONPATH": str(folder), "PATH": "/bin:/usr/bin"},
+            [sys.executable, "-c", asking], cwd=folder, env={"PYTHONPATH": str(folder or ""), "PATH": "/bin:/usr/bin"},
             capture_output=True, text=True, check=True,
         ).stdout.split()  # fmt: skip
 
-    ours = (kind_ups.ROOT / kind_ups.CHANGED).read_bytes()
-    here = asked(kind_ups.ROOT)
-    with kind_ups.Checkout() as checkout:
-        same = asked(checkout.path)
-        assert same == [str(checkout.path), *here[1:]]
-        checkout.change()
-        _root, browser, proxy = asked(checkout.path)
-        checkout.change()
-        assert asked(checkout.path)[1] != browser
+    ours = farm.installed("farmagent") / kind_ups.CHANGED.name
+    before, here = ours.read_bytes(), asked()
+    with kind_ups.Copy() as copy:
+        same = asked(copy.path)
+        assert same == [str(copy.path / "farmctl/data"), *here[1:]]
+        copy.change()
+        _root, browser, proxy = asked(copy.path)
+        copy.change()
+        assert asked(copy.path)[1] != browser
     assert browser != here[1]
     assert proxy == here[2]
-    assert not checkout.path.exists()
-    assert (kind_ups.ROOT / kind_ups.CHANGED).read_bytes() == ours
+    assert not copy.path.exists()
+    assert ours.read_bytes() == before
 
 
 @pytest.fixture

@@ -1,8 +1,12 @@
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
 import pytest
 
-from farmctl.errors import StageError
 from farmctl.images import catalogue, farm, node
-from farmctl.images.gobuild import kept_at
+from farmctl.images.gobuild import cache_folder, kept_at
 
 
 def test_the_checkouts_own_catalogue_is_whole():
@@ -56,12 +60,28 @@ def test_kept_programs_stand_apart_by_version(monkeypatch, tmp_path):
     )
 
 
-def test_unknown_program_and_missing_checkout(tmp_path):
+def test_unknown_program():
     with pytest.raises(KeyError):
         catalogue.read().providing("helm")
-    with pytest.raises(StageError) as caught:
-        catalogue.read(tmp_path / "catalogue.toml")
-    assert "clone" in caught.value.hint
+
+
+def test_recipes_and_manifests_are_in_the_wheel(tmp_path):
+    """Installed, farmctl has no checkout: what it reads comes with its code."""
+    uv = shutil.which("uv") or str(cache_folder() / "uv/bin/uv")  # where scripts/setup puts it
+    checkout = Path(__file__).resolve().parents[3]
+    subprocess.run(
+        [uv, "build", "--wheel", "--quiet", "--out-dir", str(tmp_path)],
+        cwd=checkout, check=True, capture_output=True,
+    )  # fmt: skip
+    [wheel] = tmp_path.glob("*.whl")
+    listed = set(zipfile.ZipFile(wheel).namelist())
+    here = {
+        f"farmctl/data/{path.relative_to(catalogue.ROOT)}"
+        for path in catalogue.ROOT.rglob("*")
+        if path.is_file()
+    }
+    assert "farmctl/data/images/catalogue.toml" in here
+    assert {name for name in listed if name.startswith("farmctl/data/") and not name.endswith("/")} == here
 
 
 def test_node_tag_follows_recipes_and_versions(monkeypatch, tmp_path):

@@ -1,6 +1,15 @@
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from farmctl.images import farm
+from farmctl.images.catalogue import ROOT
+from farmctl.images.gobuild import cache_folder
+
+CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -14,11 +23,35 @@ def test_context_holds_our_code_and_pinned_requirements(context):
     assert (context / "src/farmproxy/__main__.py").exists()
     assert (context / "src/farmwire").is_dir()
     assert not list(context.rglob("__pycache__"))
-    lines = (context / "requirements.txt").read_text().split()
-    assert lines == sorted(lines)
-    assert all("==" in line for line in lines)
-    assert any(line.startswith("aiohttp==") for line in lines)
-    assert not any(line.startswith("farm-") for line in lines)
+
+
+@pytest.mark.parametrize(("image", "distribution"), [("browser", "farm-agent"), ("proxy", "farm-proxy")])
+def test_what_an_image_installs_is_the_lock_file_with_hashes(image, distribution):
+    """An installed farmctl has no uv.lock: what it says for the image ships with the recipe."""
+    uv = shutil.which("uv") or str(cache_folder() / "uv/bin/uv")  # where scripts/setup puts it
+    wanted = subprocess.run(
+        [uv, "export", "--package", distribution, "--frozen", "--no-dev", "--no-emit-workspace", "--no-header",
+         "--no-annotate"],
+        cwd=CHECKOUT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    path = ROOT / "images" / image / "requirements.txt"
+    if os.environ.get("FARMCTL_WRITE_DOCS"):
+        path.write_text(wanted)
+    assert path.read_text() == wanted, f"{path} is stale: FARMCTL_WRITE_DOCS=1 make test"
+    assert "--hash=sha256:" in wanted
+
+
+@pytest.mark.parametrize("image", sorted(farm.PARTS))
+def test_an_image_is_built_from_what_is_installed_not_from_a_checkout(image, tmp_path, monkeypatch):
+    """The same code in another place is the same image; that place is all that is looked at."""
+    for package in ("farmagent", "farmproxy", "farmwire"):
+        shutil.copytree(farm.installed(package), tmp_path / package)
+        (tmp_path / package / "compiled.pyc").write_bytes(b"by whoever installed it")
+    here = farm.tag_of(image)
+    monkeypatch.setattr(farm, "installed", lambda package: tmp_path / package)
+    assert farm.tag_of(image) == here
+    (tmp_path / "farmwire/__init__.py").write_text("changed")
+    assert farm.tag_of(image) != here
 
 
 def test_digest_follows_bytes_and_names_only(context):
