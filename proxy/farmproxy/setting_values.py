@@ -11,6 +11,9 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, as Kubernetes names are
 _HOST = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+# Not one that begins as the door's own paths do: whether it still stands before them could then not be told.
+_PREFIX = re.compile(r"(?!/(?:json|leases|devtools|render)(?:/|$))(?:/[0-9A-Za-z_~-][0-9A-Za-z._~-]*)+")
+_PREFIX_LIMIT = 200
 _LONGEST_S = 30 * 24 * 3600.0  # a month: beyond it a number is a slip of the unit
 
 
@@ -128,6 +131,15 @@ def parse_hosts(text: str) -> frozenset[str]:
             msg = f"{host!r} is no host name; allowed: names without a port, separated by commas"
             raise ValueError(msg)
     return frozenset(hosts)
+
+
+def parse_prefix(text: str) -> str:
+    """A path before the door's own, without a trailing slash; "" for "/" alone."""
+    prefix = text.rstrip("/")
+    if prefix and (len(prefix) > _PREFIX_LIMIT or not _PREFIX.fullmatch(prefix)):
+        msg = f"allowed: a path such as /farm, at most {_PREFIX_LIMIT} letters, digits and . _ ~ -, not one of the door's"
+        raise ValueError(msg)
+    return prefix
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:

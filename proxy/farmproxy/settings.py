@@ -23,6 +23,7 @@ from farmproxy.setting_values import (
     parse_networks,
     parse_origins,
     parse_pools,
+    parse_prefix,
     parse_seconds,
     parse_text,
     show,
@@ -97,7 +98,10 @@ class Settings:
     )
     hosts: frozenset[str] = _setting(parse_hosts, frozenset(), "Host names taken when no token is set")
     trusted_proxies: tuple[Network, ...] = _setting(
-        parse_networks, (), "networks whose X-Forwarded-Proto and -Host are believed"
+        parse_networks, (), "networks whose X-Forwarded-Proto, -Host and -Prefix are believed"
+    )
+    prefix: str = _setting(
+        parse_prefix, "", "path under which an ingress serves the door, such as /farm; it stands in every URL"
     )
 
     @classmethod

@@ -10,7 +10,7 @@ from farmproxy.door.door import Door
 from farmproxy.door.joins import tell_renewed
 from farmproxy.door.refusals import Refused
 from farmproxy.door.routes import Does, Intent
-from farmproxy.door.wishes import OWN_KEYS, judge
+from farmproxy.door.wishes import OWN_KEYS, judge, unknown_key
 from farmproxy.ended_leases import Ended
 from farmproxy.leases import Lease, shown
 
@@ -47,10 +47,9 @@ class LeasesApi:
             raise Refused(Refusal.BAD_REQUEST, "the body is no JSON") from error
         if not isinstance(told, dict):
             raise Refused(Refusal.BAD_REQUEST, "the body is no JSON object")
-        unknown = sorted(str(key)[:20] for key in told if key not in _BODY_KEYS)
+        unknown = sorted(key for key in told if key not in _BODY_KEYS)
         if unknown:
-            allowed = ", ".join(sorted(_BODY_KEYS))
-            raise Refused(Refusal.BAD_REQUEST, f"unknown key {unknown[0]!r}; there are: {allowed}")
+            raise unknown_key(unknown[0], _BODY_KEYS)
         return {key: _as_text(key, value) for key, value in told.items() if value is not None}
 
     def _find(self, intent: Intent) -> Lease | Ended:

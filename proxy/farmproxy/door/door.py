@@ -75,20 +75,25 @@ class Door:
             settings.lease_default_s,
             settings.lease_ceiling_s,
         )
-        self.origin_rules = origins.OriginRules(settings.origins, settings.hosts, settings.trusted_proxies)
+        self.origin_rules = origins.OriginRules(
+            settings.origins, settings.hosts, settings.trusted_proxies, settings.prefix
+        )
         self.heads: Timeouts[Connection] = Timeouts(settings.head_timeout_s, clock)
         self.first_use: Timeouts[NamedCaller] = Timeouts(settings.first_use_s, clock)
         self.rejoin: Timeouts[NamedCaller] = Timeouts(settings.rejoin_s, clock)
         self.named: dict[str, NamedCaller] = {}  # running leases of POST /leases, by id
 
     def judge(self, head: Head, peer: str) -> tuple[Intent, str, bool]:
-        """What the head asks for, the host it was asked under, and whether over TLS; or Refused.
+        """What the head asks for, the host and prefix that URLs for this caller begin with, and whether over TLS; or Refused.
 
         Origin and Host come first: a foreign web page learns nothing, not even whether a token would do.
         """
         host, secure = origins.seen_as(head, peer, self.local, self.origin_rules)
         origins.check(head, host, self.origin_rules, token_required=self.tokens.required)
-        return route(head), host, secure
+        prefix = origins.prefix_of(head, peer, self.origin_rules)
+        if prefix:
+            head.path = origins.strip(head.path, prefix)
+        return route(head), host + prefix, secure
 
     def owner(self, intent: Intent) -> str:
         """The name that the token stands for, "" where none is asked; Refused (401) for any other."""

@@ -1,4 +1,4 @@
-"""Which web pages may talk to the door, and under which name it was reached. Any page could otherwise drive the farm
+"""Which web pages may talk to the door, and under which name and path it was reached. Any page could otherwise drive the farm
 through its visitor's browser: by a foreign Origin, or by a name that its owner points at the door (DNS rebinding).
 """
 
@@ -9,7 +9,7 @@ from farmwire.reasons import Refusal
 
 from farmproxy.door.heads import Head, is_host
 from farmproxy.door.refusals import Refused
-from farmproxy.setting_values import Network
+from farmproxy.setting_values import Network, parse_prefix
 
 _DEFAULT_PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443"}
 
@@ -19,6 +19,7 @@ class OriginRules:
     origins: frozenset[str]
     hosts: frozenset[str]
     trusted_proxies: tuple[Network, ...] = ()
+    prefix: str = ""
 
 
 def seen_as(head: Head, peer: str, local: str, rules: OriginRules) -> tuple[str, bool]:
@@ -34,6 +35,28 @@ def seen_as(head: Head, peer: str, local: str, rules: OriginRules) -> tuple[str,
         proto = head.value(b"x-forwarded-proto")
         secure = proto is not None and proto.split(b",")[0].strip().lower() in {b"https", b"wss"}
     return host, secure
+
+
+def prefix_of(head: Head, peer: str, rules: OriginRules) -> str:
+    """The path under which an ingress serves the door: what a trusted proxy says, else the setting.
+
+    Each proxy on the way adds what it has stripped, so the parts of a list belong together.
+    """
+    told = head.value(b"x-forwarded-prefix") if rules.trusted_proxies else None
+    if told is None or not _trusted(peer, rules.trusted_proxies):
+        return rules.prefix
+    try:
+        return parse_prefix("".join(part.strip().rstrip("/") for part in told.decode("latin-1").split(",")))
+    except ValueError as error:
+        raise Refused(Refusal.BAD_REQUEST, f"X-Forwarded-Prefix; {error}") from error
+
+
+def strip(path: bytes, prefix: str) -> bytes:
+    """The door's own path, also behind an ingress that hands on the whole one."""
+    start = prefix.encode()
+    if start and (path == start or path.startswith(start + b"/")):
+        return path[len(start) :] or b"/"
+    return path
 
 
 def check(head: Head, host: str, rules: OriginRules, *, token_required: bool) -> None:

@@ -8,7 +8,7 @@ from farmwire.reasons import Refusal
 
 from farmproxy.door.heads import Head
 from farmproxy.door.refusals import Refused
-from farmproxy.door.wishes import from_headers, split_query
+from farmproxy.door.wishes import KEY_SHOWN, from_headers, read_query, without_token
 from farmproxy.ids import is_id
 
 BODY_LIMIT = 256 * 1024  # POST /render, bytes
@@ -50,23 +50,36 @@ class Intent:
 
 def route(head: Head) -> Intent:
     """Refused: 404 for what does not exist, 400 for what is not asked rightly, 413 and 505 for what cannot be."""
-    own, rest = split_query(head.query)
-    given = {**from_headers(head), **own}
-    token = given.pop("token", "") or _bearer(head)
-    intent = _by_path(head, rest)
+    intent = _by_path(head)
+    given = from_headers(head)
+    if intent.does is Does.JOIN:
+        _keep_query(head, intent)
+    elif head.query:
+        given |= read_query(head.query)
+    intent.token = given.pop("token", "") or _bearer(head)
     intent.given = given
-    intent.token = token
     _check_frame(head, intent)
     return intent
 
 
-def _by_path(head: Head, rest: bytes) -> Intent:
+def _keep_query(head: Head, intent: Intent) -> None:
+    """Inside a lease the query is the pod's own, but Chrome's sockets read none: what stands there would mean nothing."""
+    rest = without_token(head.query)
+    if rest and is_upgrade(head):
+        key = unquote(rest.partition(b"&")[0].partition(b"=")[0].decode("latin-1"))[:KEY_SHOWN]
+        raise Refused(
+            Refusal.BAD_REQUEST, f"{key!r} says nothing to a lease that runs: name it when you take the lease"
+        )
+    intent.target = joined(intent.target, rest)
+
+
+def _by_path(head: Head) -> Intent:
     path = head.path
     if path.startswith(b"/leases"):
-        return _in_leases(head, rest)
+        return _in_leases(head)
     upgrade = is_upgrade(head)
     if upgrade and (path in {b"/", b"/devtools/browser"} or path.startswith(b"/devtools/browser/")):
-        return Intent(Does.SOCKET, {}, joined(path, rest))
+        return Intent(Does.SOCKET, {}, path)
     if head.method in {b"GET", b"HEAD"} and not upgrade:
         trimmed = path[:-1] if path.endswith(b"/") else path
         if trimmed == b"/json/version":
@@ -76,11 +89,11 @@ def _by_path(head: Head, rest: bytes) -> Intent:
         if path.startswith(b"/devtools/browser"):
             raise Refused(Refusal.BAD_REQUEST, "this path wants a WebSocket upgrade")
     if head.method == b"POST" and path == b"/render" and not upgrade:
-        return Intent(Does.RENDER, {}, joined(path, rest))
+        return Intent(Does.RENDER, {}, path)
     raise _unknown(head)
 
 
-def _in_leases(head: Head, rest: bytes) -> Intent:
+def _in_leases(head: Head) -> Intent:
     """/leases, /leases/ID[/renew], and /leases/ID.KEY followed by what the lease's own pod is asked."""
     parts = head.path.split(b"/", 3)  # "", "leases", name, tail
     name = parts[2].decode("latin-1") if len(parts) > 2 else ""
@@ -98,7 +111,7 @@ def _in_leases(head: Head, rest: bytes) -> Intent:
         raise _unknown(head)
     if name and not is_id(id_):
         raise Refused(Refusal.NOT_FOUND, "no such lease")
-    target = joined(b"/" + tail, rest) if does is Does.JOIN and tail is not None else b""
+    target = b"/" + tail if does is Does.JOIN and tail is not None else b""
     return Intent(does, {}, target, id_, key)
 
 

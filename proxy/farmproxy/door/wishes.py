@@ -1,9 +1,11 @@
 """What a caller asks of its lease: pool, hold, max, label; from a JSON body, the query or headers, in this order of
-weight. Everything is judged before any hold.
+weight. Everything is judged before any hold, and a key that means nothing here is refused: a typing slip, or an option of
+another farm, would else go without its effect and nobody would know.
 """
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
@@ -13,6 +15,7 @@ from farmproxy.door.heads import Head
 from farmproxy.door.refusals import Refused
 
 LABEL_LIMIT = 64  # printable characters; it is shown in status and logs
+KEY_SHOWN = 32  # characters of an unknown key that an answer repeats
 OWN_KEYS = frozenset({"token", "pool", "profile", "hold", "max", "label"})
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _HEADERS = {prefix + key.encode(): key for key in OWN_KEYS for prefix in (b"", b"farm-")}
@@ -40,22 +43,41 @@ class Rules:
     lease_ceiling_s: float
 
 
-def split_query(query: bytes | None) -> tuple[dict[str, str], bytes]:
-    """The farm's own keys of the query, and the rest of it as it was sent. A repeated own key is refused."""
-    if not query:
-        return {}, b""
-    own: dict[str, str] = {}
-    rest = []
-    for part in query.split(b"&"):
-        raw_key, _, raw_value = part.partition(b"=")
+def read_query(query: bytes | None) -> dict[str, str]:
+    """The farm's own keys of the query; Refused (400) for any other, and for one that stands there twice."""
+    found: dict[str, str] = {}
+    for raw_key, raw_value, _ in _pairs(query):
         key = _text(raw_key)
         if key not in OWN_KEYS:
-            rest.append(part)
-        elif key in own:
+            raise unknown_key(key, OWN_KEYS)
+        if key in found:
             raise Refused(Refusal.BAD_REQUEST, f"{key} stands in the query twice")
-        else:
-            own[key] = _text(raw_value)
-    return own, b"&".join(rest)
+        found[key] = _text(raw_value)
+    return found
+
+
+def without_token(query: bytes | None) -> bytes:
+    """The query of a request that is the lease's own pod's to read (``/json/new?URL``), as it was sent but for a token."""
+    return b"&".join(part for key, _, part in _pairs(query) if key != b"token")
+
+
+def unknown_key(key: str, known: Iterable[str]) -> Refused:
+    """400 that names the key, the one that was meant if any is near, and those that exist."""
+    names = sorted(known)
+    plain = key.strip("-").replace("-", "_").lower()
+    near = difflib.get_close_matches(plain, names, n=1, cutoff=0.7)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return Refused(
+        Refusal.BAD_REQUEST, f"unknown key {key[:KEY_SHOWN]!r}; {meant}there are: {', '.join(names)}"
+    )
+
+
+def _pairs(query: bytes | None) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Key and value as sent, and the whole part; empty parts are nothing."""
+    for part in (query or b"").split(b"&"):
+        if part:
+            key, _, value = part.partition(b"=")
+            yield key, value, part
 
 
 def from_headers(head: Head) -> dict[str, str]:

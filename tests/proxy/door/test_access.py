@@ -1,9 +1,12 @@
 """Who may come in: tokens, Origins, Hosts, trusted proxies, keys. And what no log, page or metric ever shows."""
 
+import asyncio
 import ipaddress
 import json
+import socket
 
 import pytest
+from farmproxy.setting_values import HostPort
 
 TOKENS = "alice:s3cret-a\nbob:s3cret-b\n"
 
@@ -168,6 +171,77 @@ async def test_forwarded_headers_count_from_trusted_proxies_only(new_farm):
     caller = await wary.get("/json/version", **forwarded)
     told = json.loads((await caller.answer())[2])
     assert told["webSocketDebuggerUrl"].startswith(f"ws://{wary.address}/")
+
+
+TRUSTED = (ipaddress.ip_network("127.0.0.0/8"),)
+PREFIXED = [
+    # setting, X-Forwarded-Prefix, what stands in front of the door's own path, what the ingress hands on of it
+    ("", "/farm", "/farm", ""),
+    ("", "/farm/", "/farm", "/farm"),
+    ("", "/outer, /inner", "/outer/inner", ""),
+    ("/set", None, "/set", ""),
+    ("/set", None, "/set", "/set"),
+    ("/set", "/told", "/told", ""),
+    ("/set", "/", "", ""),
+]
+
+
+@pytest.mark.parametrize(("setting", "told", "shown", "kept"), PREFIXED)
+async def test_a_door_behind_a_path_says_so_in_every_url(new_farm, fakes, setting, told, shown, kept):
+    async def leased(pod, shake):
+        shake.accept(pod)
+        await shake.reader.read()
+
+    farm = new_farm(trusted_proxies=TRUSTED, prefix=setting)
+    pod = fakes.Pod("a", leased)
+    await farm.add(pod)
+    fields = {"X_Forwarded_Host": "127.0.0.1", "X_Forwarded_Prefix": told} if told is not None else {}
+    host = "127.0.0.1" if fields else str(farm.address)
+    caller = await farm.get(f"{kept}/json/version?label=x", **fields)
+    answer = json.loads((await caller.answer())[2])
+    assert answer["webSocketDebuggerUrl"] == f"ws://{host}{shown}/devtools/browser/farm?label=x"
+    api = await farm.caller(farm.request("POST", f"{kept}/leases", b"", **fields))
+    urls = json.loads((await api.answer())[2])["urls"]
+    assert urls["http"].startswith(f"http://{host}{shown}/leases/")
+    assert urls["browser_ws"].startswith(f"ws://{host}{shown}/leases/")
+    assert pod.shakes[0].fields["farm-public-base"] == urls["http"].replace("http", "ws", 1)
+    path = "/leases" + urls["http"].partition("/leases")[2]
+    ended = await farm.caller(farm.request("DELETE", kept + path, **fields))
+    assert (await ended.head())[0] == 204
+
+
+async def test_a_prefix_counts_from_trusted_proxies_only_and_must_be_a_path(new_farm):
+    wary = new_farm()
+    caller = await wary.get("/json/version", X_Forwarded_Prefix="/farm")
+    told = json.loads((await caller.answer())[2])
+    assert told["webSocketDebuggerUrl"] == f"ws://{wary.address}/devtools/browser/farm"
+    trusting = new_farm(trusted_proxies=TRUSTED)
+    for wrong in ("farm", "//evil.example", "/a b", "/a?b", "/..", "/json", "/" + "a" * 200):
+        caller = await trusting.get("/json/version", X_Forwarded_Prefix=wrong)
+        assert await caller.refusal() == (400, "bad-request"), wrong
+
+
+@pytest.mark.parametrize("given", ["127.0.0.1", "::1", "localhost"])
+async def test_a_door_on_loopback_answers_on_both(new_farm, given):
+    farm = new_farm(door=HostPort(given, 0))
+    for host in ("127.0.0.1", "::1"):
+        reader, writer = await asyncio.open_connection(host, farm.address.port)
+        authority = str(HostPort(host, farm.address.port))
+        writer.write(f"GET /json/version HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n".encode())
+        answer = await reader.read()
+        assert f'"webSocketDebuggerUrl":"ws://{authority}/devtools/browser/farm"'.encode() in answer
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_loopback_that_another_has_is_named(new_farm):
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
+        port = other.getsockname()[1]
+        farm = new_farm(door=HostPort("127.0.0.1", port))
+        (line,) = farm.log.of("door-on-one-loopback")
+        assert (line["address"], line["lacks"]) == (f"127.0.0.1:{port}", f"[::1]:{port}")
+        caller = await farm.get("/json/version")
+        assert (await caller.answer())[0] == 200
 
 
 async def test_the_callers_own_farm_headers_never_reach_a_pod(new_farm, fakes, tmp_path):

@@ -5,6 +5,7 @@ import json
 import random
 
 import pytest
+from farmproxy.setting_values import HostPort
 
 HOST = b"Host: 127.0.0.1\r\n"
 UPGRADE = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -153,6 +154,47 @@ async def test_wrong_wishes_are_refused_before_any_hold(farm, path, query):
     assert farm.counts().demand == 0
 
 
+UNKNOWN = {
+    "holds=0": ("'holds'", "did you mean hold?"),
+    "max_s=5": ("'max_s'", "did you mean max?"),
+    "stealth=true": ("'stealth'", "there are: "),
+    "launch=%7B%22args%22%3A%5B%22--user-agent%3Dx%22%5D%7D": ("'launch'", "there are: "),
+    "hold=0&x": ("'x'", "there are: hold, label"),
+}
+
+
+@pytest.mark.parametrize("query", UNKNOWN)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("UPGRADE", "/"),
+        ("UPGRADE", "/devtools/browser/farm"),
+        ("POST", "/render"),
+        ("POST", "/leases"),
+        ("GET", "/leases"),
+        ("GET", "/json/version"),
+        ("GET", "/json/list"),
+    ],
+)
+async def test_a_key_that_means_nothing_is_named_before_any_hold(farm, method, path, query):
+    if method == "UPGRADE":
+        caller = await farm.upgrade(f"{path}?{query}")
+    else:
+        caller = await farm.caller(
+            farm.request(method, f"{path}?{query}", b"{}" if method == "POST" else None)
+        )
+    status, _, body = await caller.answer()
+    detail = json.loads(body)["detail"]
+    assert (status, [word in detail for word in UNKNOWN[query]]) == (400, [True, True]), detail
+    assert farm.counts().demand == 0
+
+
+async def test_a_query_of_empty_parts_says_nothing(farm):
+    for query in ("?", "?&", "?&&label=x&"):
+        caller = await farm.get(f"/json/version{query}")
+        assert (await caller.answer())[0] == 200
+
+
 async def test_the_ceiling_is_named(farm):
     caller = await farm.upgrade("/?max=99999")
     told = json.loads((await caller.answer())[2])
@@ -169,8 +211,9 @@ async def test_the_same_wishes_count_in_headers_and_in_json(farm):
     assert await caller.refusal() == (503, "no-free-pod")
     caller = await farm.caller(farm.request("POST", "/leases", b'{"hold": -1}'))
     assert await caller.refusal() == (400, "bad-request")
-    caller = await farm.caller(farm.request("POST", "/leases", b'{"colour": 1}'))
-    assert await caller.refusal() == (400, "bad-request")
+    caller = await farm.caller(farm.request("POST", "/leases", b'{"pools": 1}'))
+    status, _, body = await caller.answer()
+    assert (status, "'pools'; did you mean pool?" in json.loads(body)["detail"]) == (400, True)
 
 
 async def test_a_byte_a_second_ends_by_the_head_timeout(new_farm):
@@ -273,7 +316,7 @@ async def test_a_flood_of_connections_is_bounded_by_descriptors(new_farm, fakes)
 
 
 async def test_a_caller_is_not_taken_without_a_descriptor_for_its_pod(new_farm):
-    farm = new_farm(descriptors=64 + 4)
+    farm = new_farm(door=HostPort("127.0.0.2", 0), descriptors=64 + 4)
     first = await farm.upgrade()
     await farm.until(lambda: farm.counts().held == 1)
     second = await farm.upgrade()

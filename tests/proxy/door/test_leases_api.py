@@ -114,6 +114,17 @@ async def test_a_join_carries_path_query_and_base(farm, fakes, named_pod):
     assert "farm-lease" not in fields
     assert fields["farm-public-base"] == told["urls"]["http"].replace("http", "ws", 1)
     assert head.startswith(b"GET /json/list?a=1 HTTP/1.1\r\n")
+    # what stands there is the pod's to read, whatever the door would make of it: here a page's own URL
+    page = "http://shop.example/?max=1&max=2&label=x"
+    caller = await farm.caller(
+        farm.request("PUT", f"{path_of(farm, told, 'http')}/json/new?{page}&token=zzz")
+    )
+    assert (await caller.answer())[0] == 200
+    assert heads[1][1].startswith(f"PUT /json/new?{page} HTTP/1.1\r\n".encode())
+    # a socket of Chrome's has no query: what stands there would have no effect
+    caller = await farm.upgrade(path_of(farm, told, "http") + "/devtools/browser?token=zzz&user_agent=x")
+    status, _, body = await caller.answer()
+    assert (status, "'user_agent'" in json.loads(body)["detail"]) == (400, True)
 
 
 async def test_joins_of_a_websocket_lease(farm, fakes):

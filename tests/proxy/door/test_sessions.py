@@ -9,7 +9,7 @@ import pytest
 async def test_a_websocket_caller_gets_a_pod_of_its_own(farm, fakes):
     pod = fakes.Pod("a")
     await farm.add(pod)
-    caller = await farm.upgrade("/devtools/browser/farm?token=x&label=job&keep=1")
+    caller = await farm.upgrade("/devtools/browser/farm?token=x&label=job")
     status, _fields = await caller.head()
     assert status == 101
     caller.send(b"hello")
@@ -23,7 +23,7 @@ async def test_a_websocket_caller_gets_a_pod_of_its_own(farm, fakes):
     assert shake.fields["farm-public-base"].startswith(
         f"ws://{farm.address}/leases/{shake.fields['farm-lease']}."
     )
-    assert shake.request.startswith(b"GET /devtools/browser/farm?keep=1 HTTP/1.1\r\n")
+    assert shake.request.startswith(b"GET /devtools/browser/farm HTTP/1.1\r\n")
     assert fakes.fields_of(shake.request)["host"] == f"127.0.0.1:{pod.port}"
     caller.close()
     await farm.idle()

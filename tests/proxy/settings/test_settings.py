@@ -68,7 +68,9 @@ def test_values_are_parsed():
         HOSTS="Farm.example.",
         TRUSTED_PROXIES="10.0.0.0/8,192.0.2.7",
         KUBE_API="https://api:6443/",
+        PREFIX="/farm/a.b/",
     )
+    assert settings.prefix == "/farm/a.b"
     assert list(settings.pools.items()) == [("default", "browsers"), ("big", "browsers-big")]
     assert settings.door == HostPort("::1", 0)
     assert str(settings.door) == "[::1]:0"
@@ -96,6 +98,10 @@ def test_empty_means_not_set():
         ("POOLS", ","),
         ("POOLS", "A=x"),
         ("NAMESPACE", "Farm"),
+        ("PREFIX", "farm"),
+        ("PREFIX", "//evil.example"),
+        ("PREFIX", "/a?b"),
+        ("PREFIX", "/leases"),
         ("DOOR", "9222"),
         ("DOOR", "::1:9222"),
         ("DOOR", "h:65536"),
