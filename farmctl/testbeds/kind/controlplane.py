@@ -2,7 +2,7 @@
 
 The API server is cut off by a firewall rule of its node, for everybody, the control plane's other parts too, and its
 connections are reset: that is what its end looks like from outside, and it is undone in a moment. (Moving its manifest
-away takes 30 s to stop and 40 s to come back.)
+away takes 30 s to stop and 40 s to come back.) Each step may be done twice, and is, when the way into the node fails.
 """
 
 from typing import Protocol
@@ -10,11 +10,12 @@ from typing import Protocol
 from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged
 from farmctl.testbeds.kind.containers import MARK
-from farmctl.testbeds.kind.limits import until
+from farmctl.testbeds.kind.limits import again, until
 from farmctl.testbeds.kind.objects import Api
 
 API_PORT = 6443
 PATIENCE_S, BACK_S = 25.0, 120.0
+AGAIN_S = 30.0  # for a step that does not come off
 # What ended often of late is started again after up to 300 s; a restarted kubelet has forgotten that.
 FORGET = "systemctl restart kubelet"
 CONTROLLERS = "kube-controller-manager"
@@ -27,12 +28,11 @@ CUT = f"""
 iptables -w -C {RULE} 2>/dev/null || iptables -w -I {RULE}
 ss -K state established sport = :{API_PORT} >/dev/null 2>&1 || true
 left() {{ ss -Htn state established sport = :{API_PORT} | wc -l; }}
-if [ "$(left)" -gt 0 ]; then
-  # This kernel does not end connections on request: the process does, and the kubelet starts another behind the rule.
-  crictl stop -t 0 $(crictl ps -q --name '^kube-apiserver$') >/dev/null 2>&1 || true
-fi
 n=0
 while [ "$(left)" -gt 0 ]; do
+  # This kernel does not end connections on request: the process's end does, and the kubelet starts another behind the
+  # rule. By a signal: the runtime, asked to stop it, may not do it in time on a busy node.
+  [ $((n % 20)) -gt 0 ] || pkill -KILL -x kube-apiserver || true
   n=$((n + 1)); [ "$n" -lt 100 ] || {{ echo "$(left) connections are still open" >&2; exit 1; }}
   sleep 0.05
 done
@@ -57,19 +57,24 @@ class ControlPlane:
     async def stop_api(self) -> None:
         """Returns when nothing reaches the API server any more. Raises NotStaged."""
         try:
-            await self._shell.run(self._node, CUT)
+            await again(self._cut, AGAIN_S)
+        except NotStaged:
+            raise
         except StageError as error:
             raise NotStaged(f"the API server's connections do not end: {error}") from error
+
+    async def _cut(self) -> None:
+        await self._shell.run(self._node, CUT)
         if await self._api.ready():
             raise NotStaged("the API server still answers")
 
     async def start_api(self) -> None:
-        """Returns when it answers. Raises NotStaged."""
-        await self._shell.run(self._node, MEND)
+        """Returns when it answers. Raises NotStaged, or StageError when there is no way into the node."""
+        await again(lambda: self._shell.run(self._node, MEND), AGAIN_S)
         try:
             await until(self._api.ready, "", PATIENCE_S)
         except NotStaged:
-            await self._shell.run(self._node, FORGET)
+            await again(lambda: self._shell.run(self._node, FORGET), AGAIN_S)
             await until(self._api.ready, "the API server answers", BACK_S)
 
     async def stop_controllers(self) -> None:

@@ -10,12 +10,13 @@ import time
 from collections.abc import Mapping
 
 from farmctl.errors import StageError
+from farmctl.testbeds.base import NotStaged
 from farmctl.testbeds.kind import readings
 from farmctl.testbeds.kind.admin import Admin
 from farmctl.testbeds.kind.faults import FaultsFile, container_of, undone
 from farmctl.testbeds.kind.limits import until
 from farmctl.testbeds.kind.objects import BROWSERS, PROXY, PROXY_PODS, Api, Json
-from farmctl.testbeds.kind.readying import Picture, in_use, is_observed, picture
+from farmctl.testbeds.kind.readying import Picture, in_use, is_observed, picture, troubles
 from farmctl.testbeds.kind.rolling import STRATEGY, Rollout, change_to
 from farmctl.testbeds.kind.stand_ins import UNREADY
 
@@ -157,18 +158,31 @@ class Deployments:
 
     async def until_proxy_serves(self, *, not_of: frozenset[str] = frozenset()) -> None:
         """One proxy is left, none of those (by UID), it is ready, and the door leads to it. Raises NotStaged."""
-        in_a_row = 0
+        in_a_row, lack = 0, ""
 
         async def serves() -> bool:
-            nonlocal in_a_row
-            deployment, pods = await self.get(PROXY), await self._api.pods(PROXY_PODS)
-            settled = is_observed(deployment) and deployment["status"].get("updatedReplicas") == len(pods)
-            alone = settled and len(pods) == 1 and readings.is_ready(pods[0])
-            new = alone and pods[0]["metadata"]["uid"] not in not_of
-            in_a_row = in_a_row + 1 if new and await self._admin.ready() and await self._admin.opens() else 0
+            nonlocal in_a_row, lack
+            lack = await self._proxy_lacks(not_of)
+            in_a_row = 0 if lack else in_a_row + 1
             return in_a_row >= SERVES_IN_A_ROW
 
-        await until(serves, "a new proxy is ready and the only one", PROXY_S)
+        try:
+            await until(serves, "a new proxy is ready and the only one", PROXY_S)
+        except NotStaged as error:
+            raise NotStaged(f"{error}: {lack or 'the API server is away'}") from error
+
+    async def _proxy_lacks(self, not_of: frozenset[str]) -> str:
+        """What is missing until the one new proxy serves; "" when nothing is."""
+        deployment, pods = await self.get(PROXY), await self._api.pods(PROXY_PODS)
+        if not is_observed(deployment) or deployment["status"].get("updatedReplicas") != len(pods):
+            return f"the controllers are not done with {len(pods)} proxies"
+        if len(pods) != 1 or pods[0]["metadata"]["uid"] in not_of:
+            return f"{len(pods)} proxies are there"
+        if not readings.is_ready(pods[0]):
+            return "; ".join(["its pod is not ready", *troubles(pods[0])])
+        if not await self._admin.ready():
+            return "its admin port does not say ready"
+        return "" if await self._admin.opens() else "its door does not open"
 
     async def _patch(self, name: str, patch: list[Json]) -> None:
         await self._api.patch_deployment(name, patch, JSON_PATCH)

@@ -1,11 +1,15 @@
 """Waits for a state of the cluster, with a limit and a message; an API server that is away is no state."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
+from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged
 from farmctl.testbeds.kind.objects import ApiAway
 
+T = TypeVar("T")
 PAUSE_S = 0.2
 
 
@@ -24,3 +28,17 @@ async def _asked(holds: Callable[[], Awaitable[object]]) -> bool:
         return bool(await holds())
     except ApiAway:
         return False
+
+
+async def again(step: Callable[[], Awaitable[T]], limit_s: float) -> T:
+    """Do ``step``, which may be done any number of times, until it comes off. Raises its last StageError when the time
+    is up: on a starved machine the way into a node fails for reasons that are over in a second.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            return await step()
+        except StageError:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(PAUSE_S)

@@ -15,13 +15,14 @@ from farmctl.testbeds.kind.containers import Containers
 from farmctl.testbeds.kind.controlplane import ControlPlane
 from farmctl.testbeds.kind.deployments import Deployments
 from farmctl.testbeds.kind.faults import FaultsFile
-from farmctl.testbeds.kind.limits import until
+from farmctl.testbeds.kind.limits import again, until
 from farmctl.testbeds.kind.objects import BROWSERS, PROXY, Api, Json
 from farmctl.testbeds.kind.proxies import Proxies
 from farmctl.testbeds.kind.spot import Spot
 
 WHOLE_S = 180.0
 STRAGGLER_S = 40.0  # a pod that is still not free by then is replaced
+AGAIN_S = 60.0  # each step may be done twice, and is, when the API server or the way into a node fails
 
 
 class Wholeness:
@@ -43,16 +44,19 @@ class Wholeness:
 
     async def restore(self, node_names: list[str], pods: int) -> None:
         """Back to ``pods`` free pods and one proxy. Raises StageError with what is still wrong."""
-        if BROWSERS in await self.undo(node_names, pods):
+        was_set = BROWSERS in self._faults.read().before
+        await self.undo(node_names, pods)
+        if was_set:
             await self._deployments.until_rolled_out()
         await self._until_whole(pods)
         self._faults.clear()
 
-    async def undo(self, node_names: list[str], pods: int) -> list[str]:
-        """Every fault, but wait for no pod; the Deployments whose settings were put back."""
-        await self._machines(node_names)
-        await self._objects()
-        return await self._settings(pods)
+    async def undo(self, node_names: list[str], pods: int) -> None:
+        """Every fault, but wait for no pod."""
+        await again(lambda: self._machines(node_names), AGAIN_S)
+        await again(self._objects, AGAIN_S)
+        await again(lambda: self._settings(pods), AGAIN_S)
+        await self._proxy()
 
     async def _machines(self, node_names: list[str]) -> None:
         # With the API server cut off no node turns Ready; with its own node away it cannot be mended yet.
@@ -68,15 +72,21 @@ class Wholeness:
             await self._api.delete_slice(each["metadata"]["name"])
         await self._api.delete_deployment(stand_ins.UNREADY)
 
-    async def _settings(self, pods: int) -> list[str]:
+    async def _settings(self, pods: int) -> None:
         if PROXY in self._faults.read().before:
             await self._proxies.take_away()
         await self._proxies.end_draining()
-        changed = await self._deployments.put_back()
+        await self._deployments.put_back()
         await self._deployments.usual_strategy()
         await self._deployments.replicas(BROWSERS, pods)
-        await self._proxies.put_back()
-        return changed
+
+    async def _proxy(self) -> None:
+        """One proxy that serves. One that an outage has left unready, for whatever reason, is replaced."""
+        try:
+            await self._proxies.put_back()
+        except StageError:
+            await again(self._proxies.take_away, AGAIN_S)
+            await self._proxies.put_back()
 
     async def _until_whole(self, pods: int) -> None:
         async def whole() -> bool:

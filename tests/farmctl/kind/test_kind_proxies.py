@@ -3,6 +3,7 @@
 import pytest
 from aiohttp import web
 
+from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged
 from farmctl.testbeds.kind import deployments as deployments_module
 from farmctl.testbeds.kind.admin import Admin
@@ -10,6 +11,7 @@ from farmctl.testbeds.kind.deployments import Deployments
 from farmctl.testbeds.kind.faults import FaultsFile
 from farmctl.testbeds.kind.objects import PROXY
 from farmctl.testbeds.kind.proxies import Proxies
+from farmctl.testbeds.kind.wholeness import Wholeness
 
 
 class LateControllers:
@@ -110,3 +112,65 @@ async def test_a_door_opens_whatever_it_says(unused_tcp_port):
     assert await admin.opens()
     await runner.cleanup()
     assert not await admin.opens()
+
+
+async def test_a_proxy_that_does_not_serve_is_told_by_what_it_lacks(tmp_path, monkeypatch):
+    monkeypatch.setattr(deployments_module, "PROXY_S", 0.05)
+    with pytest.raises(NotStaged, match=r"a new proxy is ready and the only one: its door does not open"):
+        await made(LateControllers(looks=0), tmp_path, ReadyAdmin(late=10**6)).put_back()
+
+
+class Nothing:
+    """Whatever is asked of it is done: nothing was broken there."""
+
+    def __getattr__(self, _name):
+        async def done(*_words, **_given):
+            return []
+
+        return done
+
+
+class Starved(Nothing):
+    """The first question after a pause is not answered in time."""
+
+    def __init__(self):
+        self.asked = 0
+
+    async def start_api(self):
+        self.asked += 1
+        if self.asked == 1:
+            raise StageError("`podman exec farm-control-plane` failed")
+
+    async def slices_late(self, _delay_s):
+        if self.asked == 1:
+            self.asked += 1
+            raise StageError("`podman exec farm-control-plane` failed")
+
+
+async def test_what_a_starved_node_refuses_once_and_a_proxy_that_stays_unready_do_not_end_a_restore(
+    tmp_path, monkeypatch
+):
+    """An outage under load leaves the proxy's pod unready for minutes: another one takes its place."""
+    monkeypatch.setattr(deployments_module, "PROXY_S", 3.0)  # four looks in a row take 0.8 s
+    api = LateControllers(looks=0)
+
+    class OnlyOfANewProxy(ReadyAdmin):
+        async def opens(self):
+            return "p0" not in api.living
+
+    faults = FaultsFile(tmp_path)
+    deployments = Deployments(api, OnlyOfANewProxy(), faults)
+
+    whole = Wholeness(
+        api=Nothing(),
+        admin=Nothing(),
+        containers=Nothing(),
+        control=Starved(),
+        deployments=Nothing(),
+        proxies=Proxies(api, Killer(), deployments),
+        spot=Nothing(),
+        faults=faults,
+    )
+    await whole.undo(["farm-control-plane"], 4)
+    assert len(api.living) == 1
+    assert api.living != ["p0"]

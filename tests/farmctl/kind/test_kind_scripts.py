@@ -48,12 +48,15 @@ MANIFEST = """spec:
 
 
 class FakeShell(Containers):
-    def __init__(self, said="", fails=False):
+    """``fails``: how often the way into the node fails before it does not."""
+
+    def __init__(self, said="", fails=0):
         self.said, self.fails, self.scripts = said, fails, []
 
     async def run(self, node, script):
         self.scripts.append((node, script))
-        if self.fails:
+        self.fails -= 1
+        if self.fails >= 0:
             raise StageError("exit code 1")
         return self.said
 
@@ -82,7 +85,7 @@ async def test_a_fault_that_does_not_happen_is_not_staged():
     with pytest.raises(NotStaged, match="no address"):
         await shell.cut_off(Place("farm-worker", "uid-1"))
     with pytest.raises(NotStaged, match="cannot be dropped"):
-        await FakeShell(fails=True).cut_off(Place("farm-worker", "uid-1", "10.244.1.4"))
+        await FakeShell(fails=1).cut_off(Place("farm-worker", "uid-1", "10.244.1.4"))
 
 
 async def test_packets_are_dropped_both_ways_and_every_rule_carries_the_mark():
@@ -139,12 +142,24 @@ class FakeApi:
         return self.answers.pop(0)
 
 
-async def test_an_api_server_that_still_answers_was_not_stopped():
+async def test_an_api_server_that_still_answers_was_not_stopped(monkeypatch):
+    monkeypatch.setattr(controlplane, "AGAIN_S", 0.0)
     with pytest.raises(NotStaged, match="still answers"):
         await ControlPlane(FakeShell(), "farm-control-plane", FakeApi([True])).stop_api()
     with pytest.raises(NotStaged, match="do not end"):
-        await ControlPlane(FakeShell(fails=True), "farm-control-plane", FakeApi([])).stop_api()
+        await ControlPlane(FakeShell(fails=1), "farm-control-plane", FakeApi([])).stop_api()
     await ControlPlane(FakeShell(), "farm-control-plane", FakeApi([False])).stop_api()
+
+
+async def test_a_way_into_the_node_that_fails_once_does_not_decide_about_the_stage():
+    shell = FakeShell(fails=1)
+    await ControlPlane(shell, "farm-control-plane", FakeApi([True, False])).stop_api()
+    assert [script for _, script in shell.scripts] == [
+        controlplane.CUT
+    ] * 3  # failed, still answered, cut off
+    shell = FakeShell(fails=1)
+    await ControlPlane(shell, "farm-control-plane", FakeApi([True])).start_api()
+    assert [script for _, script in shell.scripts] == [controlplane.MEND] * 2
 
 
 @pytest.mark.parametrize(("answers", "restarted"), [([True], False), ([False, True], True)])
