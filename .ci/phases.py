@@ -25,7 +25,7 @@ from types import FrameType
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "ci"
 FARMCTL = ".venv/bin/farmctl"
-TESTBEDS = ("local", "kind")
+FARMS = ("local", "kind", "installed")  # each with a state folder of its own
 STATE_PREFIX = "farmctl-ci-"
 LIMIT_S = float(os.environ.get("FARMCTL_CI_LIMIT_S", "4950"))  # then cleaning up, below .ci/run's own
 CLEANING_S = 150.0
@@ -134,6 +134,7 @@ def check_all(run: Run, state: Path) -> None:
         run.phase("test", "make", "test")
         # The cluster's door has the usual port.
         end_to_end(run, "local", state, "--door 127.0.0.1:19222")
+        run.phase("installed", "scripts/check_installed", env=of(state / "installed"))
         lane.join()
     except (KeyboardInterrupt, SystemExit):
         run.note(Result("run", 0, "interrupted"))
@@ -153,7 +154,7 @@ def clear_the_dead(run: Run) -> None:
         try:
             gone = [
                 run.phase(f"left {left.name} {testbed}", FARMCTL, "down", env=of(left / testbed))
-                for testbed in TESTBEDS
+                for testbed in FARMS
             ]
             if all(gone):
                 shutil.rmtree(left, ignore_errors=True)
@@ -205,7 +206,7 @@ def clean(run: Run, state: Path) -> None:
     if not (ROOT / FARMCTL).exists():
         return
     cleaning = Run(CLEANING_S)
-    for testbed in TESTBEDS:
+    for testbed in FARMS:
         cleaning.phase(f"down {testbed}", FARMCTL, "down", env=of(state / testbed))
     if log_of("images").exists():
         # Not with our state folder: the images of a farm that somebody has up here are in use.

@@ -34,7 +34,8 @@ clean:
 
 LOCAL, KIND = "make e2e local local retry=1", "make e2e kind kind retry=1"
 KIND_LANE = ["farmctl doctor --testbed kind own-state", "farmctl images build", KIND]
-CLEANING = ["farmctl down own-state", "farmctl down own-state", "farmctl images prune"]
+INSTALLED = "check_installed  own-state"
+CLEANING = [*["farmctl down own-state"] * 3, "farmctl images prune"]
 
 
 class Checkout:
@@ -45,6 +46,7 @@ class Checkout:
         shutil.copy2(CI / "phases.py", root / ".ci")
         self.script(".ci/machine", CALL)
         self.script("scripts/setup", CALL + SETUP)
+        self.script("scripts/check_installed", CALL + 'test "$BREAK" != installed\n')
         self.script(
             "farmctl",
             CALL + 'if [ "$BREAK" = "$1" ]; then echo "mend: do this" >&2; exit 3; fi\n',
@@ -87,7 +89,7 @@ def test_what_a_killed_run_left_is_taken_down_first(checkout):
     with open_folder(lives) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert checkout.run().returncode == 0
-    assert checkout.called()[2:4] == ["farmctl down own-state"] * 2
+    assert checkout.called()[2:5] == ["farmctl down own-state"] * 3
     assert list(checkout.temp.iterdir()) == [lives]
 
 
@@ -114,16 +116,17 @@ def test_all_that_passes_is_told_and_cleaned_up(checkout):
     assert done.returncode == 0, done.stdout + done.stderr
     called = checkout.called()
     assert called[:2] == ["machine", "setup"]
-    rest, cleaning = called[2:-4], called[-4:]
+    rest, cleaning = called[2:-5], called[-5:]
     assert [line for line in rest if line not in KIND_LANE] == [
         "make lint",
         "make test",
         f"{LOCAL} --door 127.0.0.1:19222",
+        INSTALLED,
     ]
     assert [line for line in rest if line in KIND_LANE] == KIND_LANE
     assert cleaning == [*CLEANING, "make clean"]
     summary = done.stdout.partition("PHASE")[2]
-    for phase in ("lint", "test", "e2e local", "images", "e2e kind", "down kind"):
+    for phase in ("lint", "test", "e2e local", "installed", "images", "e2e kind", "down kind"):
         assert f"\n{phase} " in summary
     assert "passed (beside others)" in summary
     for testbed in ("local", "kind"):
@@ -132,7 +135,7 @@ def test_all_that_passes_is_told_and_cleaned_up(checkout):
     assert summary.count("tried a second time") == 2
 
 
-@pytest.mark.parametrize("broken", ["lint", "test", "e2e local", "e2e kind"])
+@pytest.mark.parametrize("broken", ["lint", "test", "e2e local", "installed", "e2e kind"])
 def test_whatever_fails_fails_the_run_and_stops_nothing_else(checkout, broken):
     done = checkout.run(BREAK=broken)
     assert done.returncode == 1
