@@ -64,7 +64,6 @@ class Agent:
             "FARMAGENT_RECYCLE": mode,
             "FARMAGENT_SPARE_AFTER_S": str(spare_after_s),
             "FARMAGENT_WORK_DIR": str(folder / mode),
-            "FARMAGENT_CHROME_USER": "65534" if os.geteuid() == 0 else "",
         }
         self.process = subprocess.Popen([sys.executable, "-m", "farmagent"], env=env, stdout=subprocess.PIPE)
         assert self.process.stdout is not None

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from farmagent import __version__, binaries, policies, priorities, reaper, settings
+from farmagent import __version__, binaries, policies, priorities, reaper, settings, sweeps
 from farmagent.binaries import Binary
 from farmagent.browsers import Workshop
 from farmagent.directories import WorkDirectory
@@ -19,6 +19,8 @@ from farmagent.pod import Pod
 from farmagent.rendering import renderer
 from farmagent.server import AgentServer
 from farmagent.settings import Settings
+from farmagent.sweeps import Places
+from farmagent.uids import Uids
 
 HELP = """usage: python -m farmagent [--help | --version]
 
@@ -27,15 +29,14 @@ Settings come from the environment:
 """
 
 
-async def serve(config: Settings, binary: Binary, work: WorkDirectory) -> None:
+async def serve(shop: Workshop) -> None:
     """Until drained. Raises AgentError when the address cannot be listened on."""
-    shop = Workshop(config, binary, work, low_priority=priorities.can_lift())
     loop = asyncio.get_running_loop()
     pod = Pod(shop, on_exit=lambda: reaper.reap_orphans(pod.owns))
     reaper.watch(loop, pod.owns)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, pod.drain)
-    async with AgentServer(pod, Leasing(pod, renderer(config))):
+    async with AgentServer(pod, Leasing(pod, renderer(shop.settings))):
         await pod.run()
 
 
@@ -43,22 +44,35 @@ def run(config: Settings) -> None:
     """Raises AgentError."""
     # PID 1 has no default actions: without this, a SIGTERM before the loop runs would be lost
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    binary = binaries.find(config)
-    if binary.no_sandbox:
-        log.warning("no-sandbox", detail=binary.no_sandbox)
+    # Chrome inherits it: what it writes outside its own directories is nobody else's to read, not even for a moment
+    os.umask(0o077)
     for name in settings.unknown():
         log.warning("unknown-setting", name=name)
     if config.policy_dir is not None:
         log.info("policy-written", path=str(policies.write(config.policy_dir)))
     if not reaper.adopt_orphans():
         log.warning("no-subreaper", detail="orphans of Chrome go to the machine's own init")
-    owner = (binary.user.uid, binary.user.gid) if binary.user is not None else None
-    work = WorkDirectory(config.parent_dir, owner=owner)
+    work = WorkDirectory(config.parent_dir)
     work.open()
     try:
-        asyncio.run(serve(config, binary, work))
+        shop = workshop(config, binaries.find(config, work.path), work)
+        shop.clear()
+        asyncio.run(serve(shop))
     finally:
         work.close()
+
+
+def workshop(config: Settings, binary: Binary, work: WorkDirectory) -> Workshop:
+    tell = log.warning if binary.shared_uid or binary.no_sandbox else log.info
+    tell("isolation", **binary.isolation())
+    if binary.shared_uid:
+        own = (work.path,) if work.is_alone else ()
+        uids, places = Uids(None), Places((*config.sweep, *own))
+    else:
+        uids, places = Uids(config.chrome_uids), sweeps.writable()
+        places = Places((*places.folders, *config.sweep, work.path), cut=places.cut)
+        log.info("swept-folders", folders=[str(folder) for folder in places.folders], cut=places.cut)
+    return Workshop(config, binary, work, uids, places, low_priority=priorities.can_lift())
 
 
 def main(arguments: list[str]) -> int:

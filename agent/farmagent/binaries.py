@@ -1,7 +1,9 @@
-"""Where Chrome is, who it runs as, and whether its sandbox works here. Found once, at start."""
+"""Where Chrome is, whether it can have uids of its own, and whether its sandbox works here. Found once, at start.
+
+The rule: each is tried, not guessed, as the Chrome to come would do it; what is not there is said.
+"""
 
 import os
-import pwd
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from pathlib import Path
 
 from farmagent.errors import AgentError
 from farmagent.settings import Settings
+from farmagent.uids import ChromeUser
 
 # The binaries themselves: /usr/bin/chromium is a shell script that adds flags of its own.
 CANDIDATES = (
@@ -18,43 +21,57 @@ CANDIDATES = (
     "/usr/lib64/chromium-browser/chromium-browser",
 )
 NAMES = ("chrome", "google-chrome", "chromium", "chromium-browser")
-# What Chrome's own sandbox needs: user, pid and network namespaces, with capabilities inside them.
-SANDBOX_PROBE = ("unshare", "--user", "--map-root-user", "--pid", "--net", "--fork", "true")
+# What Chrome's own sandbox does: user, pid and network namespaces, capabilities inside them, an empty root.
+SANDBOX_PROBE = ("unshare", "--user", "--map-root-user", "--pid", "--net", "--fork", "--root", "/", "true")
+REACH_PROBE = ("sh", "-c", 'for path do test -x "$path" || { echo "$path"; exit 1; }; done', "sh")
 PROBE_TIMEOUT_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class ChromeUser:
-    uid: int
-    gid: int
+# capability.h: to give a folder to a uid, to take it back, to end its processes, to become it.
+NEEDED = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7}
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """``user`` None: the agent's own. ``no_sandbox``: why Chrome's sandbox stays off, empty when it is on."""
+    """``shared_uid``: why Chrome runs under the agent's own uid, empty when each has its own; ``no_sandbox``: why
+    Chrome's sandbox stays off, empty when it is on.
+    """
 
     path: Path
-    user: ChromeUser | None
+    shared_uid: str = ""
     no_sandbox: str = ""
 
-    def prefix(self) -> list[str]:
+    def isolation(self) -> dict[str, str]:
+        """What the log and /readyz?verbose say."""
+        return {
+            "uid": "shared" if self.shared_uid else "own",
+            "sandbox": "off" if self.no_sandbox else "on",
+            "detail": "; ".join(why for why in (self.shared_uid, self.no_sandbox) if why),
+        }
+
+    def prefix(self, user: ChromeUser) -> list[str]:
         """What Chrome is started through: it dies with the agent, and takes its uid before that is armed
         (a change of uid would clear the parent-death signal, prctl(2)).
         """
         words = ["setpriv", "--pdeathsig", "KILL"]
-        if self.user is not None:
-            words += ["--reuid", str(self.user.uid), "--regid", str(self.user.gid), "--clear-groups"]
+        if user.uid != os.geteuid():
+            words += ["--reuid", str(user.uid), "--regid", str(user.gid), "--clear-groups"]
             words += ["--no-new-privs", "--inh-caps=-all"]
         return [*words, "--"]
 
 
-def find(settings: Settings) -> Binary:
-    """Raises AgentError with what to install or set."""
+def find(settings: Settings, work: Path) -> Binary:
+    """``work``: the folder that Chrome's own will be made in. Raises AgentError with what to install or set."""
     if shutil.which("setpriv") is None:
         raise AgentError("setpriv is missing: install the package util-linux")
-    user = _user(settings.chrome_user)
     path = _chrome(settings.chrome)
-    return Binary(path, user, _no_sandbox(settings, Binary(path, user)))
+    first = settings.chrome_uids[0]
+    shared = _why_shared(ChromeUser(first, first), path, work)
+    if shared and settings.recycle == "spare":
+        raise AgentError(
+            "FARMAGENT_RECYCLE=spare keeps two Chromes at once, and each needs a uid of its own, or one caller's could "
+            f"write into the next one's: {shared}. Set FARMAGENT_RECYCLE=fresh"
+        )
+    user = ChromeUser(os.geteuid(), os.getegid()) if shared else ChromeUser(first, first)
+    return Binary(path, shared, _no_sandbox(settings, Binary(path), user))
 
 
 def _chrome(wanted: Path | None) -> Path:
@@ -72,46 +89,46 @@ def _chrome(wanted: Path | None) -> Path:
     raise AgentError("no Chrome found: install chromium, or name its binary in FARMAGENT_CHROME")
 
 
-def _user(name: str) -> ChromeUser | None:
-    if not name:
-        return None
+def _why_shared(user: ChromeUser, chrome: Path, work: Path) -> str:
+    """Why no Chrome here can have a uid of its own; empty when it can."""
+    lacking = _lacking()
+    if lacking:
+        return f"this agent may not change uids: it lacks the capabilities {', '.join(lacking)}"
+    prefix = Binary(chrome).prefix(user)
+    why = _tried([*prefix, "true"])
+    if why:
+        return f"uid {user.uid} cannot be taken: {why}"
+    why = _tried([*prefix, *REACH_PROBE, str(chrome), str(work)])
+    return f"other uids cannot reach {why}" if why else ""
+
+
+def _lacking(status: Path = Path("/proc/self/status")) -> list[str]:
     try:
-        entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
-        user = ChromeUser(entry.pw_uid, entry.pw_gid)
-    except KeyError as error:
-        if not name.isdecimal():
-            raise AgentError(f"FARMAGENT_CHROME_USER={name} is no user of this machine") from error
-        user = ChromeUser(int(name), int(name))
-    if user.uid == os.geteuid():
-        return None
-    if os.geteuid() != 0:
-        raise AgentError("FARMAGENT_CHROME_USER needs an agent that runs as root; leave it empty")
-    return user
+        lines = status.read_text().splitlines()
+    except OSError:
+        lines = []
+    effective = int(next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0"), 16)
+    return [name for name, bit in NEEDED.items() if not effective >> bit & 1]
 
 
-def _no_sandbox(settings: Settings, binary: Binary) -> str:
+def _no_sandbox(settings: Settings, binary: Binary, user: ChromeUser) -> str:
     if settings.sandbox == "off":
         return "FARMAGENT_SANDBOX=off"
-    if binary.user is None and os.geteuid() == 0:
-        why = "Chrome refuses its sandbox as root: set FARMAGENT_CHROME_USER"
+    if user.uid == 0:
+        why = "Chrome refuses its sandbox as root"
     else:
-        why = _probe(binary)
+        why = _tried([*binary.prefix(user), *SANDBOX_PROBE])
+        why = why and f"this machine forbids what the sandbox needs: {why}"
     if why and settings.sandbox == "on":
         raise AgentError(f"FARMAGENT_SANDBOX=on, but {why}")
     return why
 
 
-def _probe(binary: Binary) -> str:
+def _tried(command: list[str]) -> str:
+    """What a failing command said; empty when it went well."""
     try:
-        done = subprocess.run(
-            [*binary.prefix(), *SANDBOX_PROBE],
-            capture_output=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
+        done = subprocess.run(command, capture_output=True, timeout=PROBE_TIMEOUT_S, check=False, cwd="/")
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"the sandbox cannot be probed: {error}"
-    if done.returncode == 0:
-        return ""
-    said = done.stderr.decode(errors="replace").strip()
-    return f"this machine forbids the namespaces that the sandbox needs: {said}"
+        return str(error)
+    said = (done.stderr or done.stdout).decode(errors="replace").strip()
+    return "" if done.returncode == 0 else said or f"exit code {done.returncode}"

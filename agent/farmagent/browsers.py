@@ -1,24 +1,27 @@
 """The whole life of one Chrome in one coroutine: wait, start, answer, be watched, die, leave nothing behind.
 
-The rule: whatever happens, the process is dead and its directories are gone when the coroutine ends, and its
-failure is told once, before the cleaning.
+The rule: whatever happens, every process of it is dead and everything that it wrote is gone when the coroutine ends,
+and its failure is told once, before the cleaning.
 """
 
 import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from farmagent import cdp, races, sweeps
 from farmagent.binaries import Binary
-from farmagent.chrome import launch
+from farmagent.chrome import Start, launch
 from farmagent.directories import ChromeDirectories, WorkDirectory, remove
 from farmagent.errors import ChromeLostError, ChromeStartError
 from farmagent.heartbeats import Heartbeat
 from farmagent.logs import log
 from farmagent.settings import Settings
 from farmagent.states import ChromeAnswered, ChromeFailed, Event, StartChrome, Why
+from farmagent.sweeps import Places
+from farmagent.uids import ChromeUser, Uids, uids_in_use
 
 ORDERLY_S = (
     0.1  # Chrome closes its sockets well before it exits when asked to close; a killed one is gone by then
@@ -42,33 +45,46 @@ class Process(Protocol):
 
 
 class Launch(Protocol):
-    def __call__(
-        self,
-        binary: Binary,
-        directories: ChromeDirectories,
-        extra: tuple[str, ...] = (),
-        *,
-        low: bool = False,
-    ) -> Process: ...
+    def __call__(self, binary: Binary, directories: ChromeDirectories, start: Start) -> Process: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """What every Chrome of this agent is made with. ``low_priority``: spares start below everything else."""
+    """What every Chrome of this agent is made with. ``places``: where it may leave something besides its own
+    directories; ``low_priority``: spares start below everything else.
+    """
 
     settings: Settings
     binary: Binary
     work: WorkDirectory
+    uids: Uids
+    places: Places
     low_priority: bool
     launch: Launch = launch
+
+    def sweep(self, uid: int) -> list[Path]:
+        """Blocks; returns what could not be removed."""
+        return sweeps.remove(self.places.folders, uid, spared=(self.work.lock_path,))
+
+    def clear(self) -> None:
+        """Remove what Chromes of an agent that was killed have left. Blocks."""
+        if self.uids.is_shared:
+            self.sweep(os.geteuid())
+            return
+        left = sweeps.owners(self.places.folders, self.settings.chrome_uids) - uids_in_use()
+        for uid in left:
+            if self.uids.lock(uid):
+                self.sweep(uid)
+                self.uids.give_back(ChromeUser(uid, uid))
 
 
 @dataclass(slots=True)
 class Browser:
-    """``process`` and ``heartbeat`` are None until there is one."""
+    """``user``, ``process`` and ``heartbeat`` are None until there is one."""
 
     number: int
     why: Why
+    user: ChromeUser | None = None
     process: Process | None = None
     heartbeat: Heartbeat | None = None
     version: dict[str, Any] = field(default_factory=dict)
@@ -125,8 +141,10 @@ async def _serve(browser: Browser, shop: Workshop, tell: Callable[[Event], None]
     """Start and watch; returns whether Chrome left in order."""
     settings = shop.settings
     began = asyncio.get_running_loop().time()
+    browser.user = await shop.uids.take()
     low = browser.why is Why.SPARE and shop.low_priority and not browser.promoted.is_set()
-    browser.process = shop.launch(shop.binary, shop.work.fresh(), settings.chrome_args, low=low)
+    start = Start(browser.user, settings.chrome_args, low=low)
+    browser.process = shop.launch(shop.binary, shop.work.fresh(browser.user), start)
     await browser.process.listening(timeout_s=settings.start_s)
     async with cdp.connect(browser.process.ws_url, timeout_s=settings.start_s) as connection:
         browser.connection = connection
@@ -154,17 +172,22 @@ async def _watched(process: Process, heartbeat: Heartbeat, connection: cdp.Brows
 
 
 async def _clean(browser: Browser, shop: Workshop) -> None:
-    process = browser.process
-    if process is None:
+    if browser.user is None:
         return
-    await process.exited.wait()
-    # In a pod without root, agent and Chrome share a uid; what the agent needs lies in its work directory, which is spared.
-    uid = shop.binary.user.uid if shop.binary.user else os.getuid()
-    left = await asyncio.to_thread(sweeps.find, shop.settings.sweep, uid, spared=shop.work.path)
-    root = process.directories.root
-    if not await asyncio.to_thread(remove, root):
-        log.warning("directory-left", path=str(root))
-    if left:
-        await asyncio.sleep(sweeps.SETTLE_S)
-        for path in await asyncio.to_thread(sweeps.remove, left, uid):
-            log.warning("file-left", path=str(path))
+    if browser.process is not None:
+        await browser.process.exited.wait()
+    pids, paths = await asyncio.to_thread(_remove, browser.user, browser.process, shop)
+    if pids or paths:
+        log.error("chrome-left", chrome=browser.number, pids=pids, paths=[str(path) for path in paths])
+    if shop.uids.is_shared or not (pids or paths):
+        shop.uids.give_back(browser.user)  # else nobody gets this uid again
+
+
+def _remove(user: ChromeUser, process: Process | None, shop: Workshop) -> tuple[list[int], list[Path]]:
+    """The processes first, also those in sessions of their own (crash handlers): nothing writes any more then.
+    Returns what is left of both.
+    """
+    pids = shop.uids.end_processes(user)
+    root = process.directories.root if process is not None else None
+    paths = [root] if root is not None and not remove(root) else []
+    return pids, paths + shop.sweep(user.uid)

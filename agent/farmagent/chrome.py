@@ -10,16 +10,30 @@ import re
 import signal
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from farmagent import priorities
 from farmagent.binaries import Binary
 from farmagent.directories import ChromeDirectories
 from farmagent.errors import ChromeStartError
 from farmagent.flags import command_line
+from farmagent.uids import ChromeUser
 
 LISTENING = re.compile(rb"DevTools listening on (ws://[^\s/]+:(\d+)/\S+)")
 SAID_BYTES = 4096  # of Chrome's last words, for the log line of a start that failed
 RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them; Chrome must not inherit that
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What one Chrome is started with beside its directories: ``flags`` come last on its command line, so that they
+    win, ``environment`` over the usual one. ``low``: below every other priority.
+    """
+
+    user: ChromeUser
+    flags: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    low: bool = False
 
 
 class ChromeProcess:
@@ -107,9 +121,7 @@ class ChromeProcess:
             self._said_fd = -1
 
 
-def launch(
-    binary: Binary, directories: ChromeDirectories, extra: tuple[str, ...] = (), *, low: bool = False
-) -> ChromeProcess:
+def launch(binary: Binary, directories: ChromeDirectories, start: Start) -> ChromeProcess:
     """Start Chrome on these directories. Raises ChromeStartError. Call it in the main thread: the parent-death
     signal follows the thread that forked.
     """
@@ -118,15 +130,15 @@ def launch(
         "env",
         "-C",
         str(directories.root),
-        *binary.prefix(),
-        *command_line(binary, directories, extra),
+        *binary.prefix(start.user),
+        *command_line(binary, directories, start.flags),
     ]
     read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
     try:
         pid = os.posix_spawnp(
             arguments[0],
             arguments,
-            directories.environment(),
+            directories.environment() | start.environment,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -141,6 +153,6 @@ def launch(
         raise ChromeStartError(f"Chrome cannot be started: {error}") from error
     finally:
         os.close(write_fd)
-    if low:
+    if start.low:
         priorities.lower(pid)
     return ChromeProcess(pid, directories, read_fd)

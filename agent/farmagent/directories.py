@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farmagent.errors import AgentError
+from farmagent.uids import ChromeUser
 
 PREFIX = "c-"
+ALONE = b"alone\n"
 # Chrome binds TMPDIR/org.chromium.Chromium.XXXXXX/SingletonSocket; a UNIX socket's path has at most 107 bytes.
 SOCKET_TAIL = len("/org.chromium.Chromium.XXXXXX/SingletonSocket")
 SOCKET_PATH_LIMIT = 107
@@ -72,11 +74,14 @@ class ChromeDirectories:
 
 
 class WorkDirectory:
-    """The parent of all ChromeDirectories of one agent, held by a lock while the agent lives."""
+    """The parent of all ChromeDirectories of one agent, held by a lock while the agent lives. ``is_alone``: it held
+    nothing of anybody else when an agent first took it, so that all in it may be removed.
+    """
 
-    def __init__(self, path: Path, *, owner: tuple[int, int] | None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._owner = owner
+        self.lock_path = path / "lock"
+        self.is_alone = False
         self._lock: int | None = None
 
     def open(self) -> None:
@@ -84,9 +89,14 @@ class WorkDirectory:
         try:
             self.path.mkdir(mode=0o711, parents=True, exist_ok=True)
             # Chrome's own uid must be able to pass through, and to list nothing
-            self.path.chmod(0o711)
-            self._lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            if self.path.stat().st_uid == os.geteuid():  # the root of a volume may be another's, open to all
+                self.path.chmod(0o711)
+            was_empty = not any(self.path.iterdir())
+            self._lock = os.open(self.lock_path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if was_empty:
+                os.write(self._lock, ALONE)  # said to the agent that follows one that was killed
+            self.is_alone = os.pread(self._lock, len(ALONE), 0) == ALONE
         except BlockingIOError as error:
             raise AgentError(
                 f"{self.path} is in use by another agent: give each its own FARMAGENT_WORK_DIR"
@@ -98,14 +108,14 @@ class WorkDirectory:
         for old in self.path.glob(PREFIX + "*"):
             remove(old)
 
-    def fresh(self) -> ChromeDirectories:
-        """Raises OSError (a full disk, say)."""
+    def fresh(self, user: ChromeUser) -> ChromeDirectories:
+        """Nobody but this user may enter them. Raises OSError (a full disk, say)."""
         made = ChromeDirectories(Path(tempfile.mkdtemp(prefix=PREFIX, dir=self.path)))
         for path in (made.profile, made.home, made.downloads, made.temporary):
             path.mkdir(mode=0o700)
-        if self._owner is not None:
+        if user.uid != os.geteuid():
             for path in (made.root, made.profile, made.home, made.downloads, made.temporary):
-                os.chown(path, *self._owner)
+                os.chown(path, user.uid, user.gid)
         return made
 
     def close(self) -> None:
@@ -113,7 +123,7 @@ class WorkDirectory:
         for old in self.path.glob(PREFIX + "*"):
             remove(old)
         if self._lock is not None:
-            (self.path / "lock").unlink(missing_ok=True)
+            self.lock_path.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
         with suppress(OSError):  # a mounted volume, or not empty: not ours to remove

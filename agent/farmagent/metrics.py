@@ -22,6 +22,12 @@ class AgentMetrics:
             buckets=RECYCLE_BUCKETS,
             registry=self._registry,
         )
+        self._isolated = Gauge(
+            names.AGENT_ISOLATED,
+            "1 where Chrome has a uid of its own (uid), and where its sandbox is on (sandbox)",
+            ["what"],
+            registry=self._registry,
+        )
         for end in End:
             self._leases.labels(end.value)
         for why in Why:
@@ -31,6 +37,10 @@ class AgentMetrics:
     def state(self, current: State) -> None:
         for state in State:
             self._state.labels(state.value).set(1 if state is current else 0)
+
+    def isolation(self, *, uid: bool, sandbox: bool) -> None:
+        self._isolated.labels("uid").set(uid)
+        self._isolated.labels("sandbox").set(sandbox)
 
     def lease_ended(self, end: End) -> None:
         self._leases.labels(end.value).inc()

@@ -57,6 +57,8 @@ class Pod:
     def __init__(self, shop: Workshop, *, on_exit: Callable[[], object] = lambda: None) -> None:
         self.settings = shop.settings
         self.metrics = AgentMetrics()
+        self.metrics.isolation(uid=not shop.binary.shared_uid, sandbox=not shop.binary.no_sandbox)
+        self.isolation = shop.binary.isolation()
         self.lease: LiveLease | None = None
         self.version: dict[str, Any] = {}
         self.drained = asyncio.Event()

@@ -147,6 +147,8 @@ class AgentServer:
         body: dict[str, object] = {"state": self._pod.state}
         if not ready:
             body["reason"] = self._pod.busy
+        if "verbose" in request.query:
+            body["isolation"] = self._pod.isolation
         if "lease" in request.query:
             lease = request.query["lease"]
             body |= {"lease": lease, "end": self._pod.end_of(lease)}

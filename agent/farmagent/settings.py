@@ -15,6 +15,8 @@ from farmwire.paths import AGENT_PORT
 from farmagent.errors import SettingsError
 
 PREFIX = "FARMAGENT_"
+# systemd's UIDS-GIDS page calls them unused; below 65536, so that a pod with a user namespace has them too.
+CHROME_UIDS = range(60578, 61184)
 
 Read = Callable[[str], Any]
 
@@ -76,6 +78,16 @@ def _paths(text: str) -> tuple[Path, ...]:
     return paths
 
 
+def _uids(text: str) -> range:
+    first, _, last = text.partition("-")
+    span = range(int(first), int(last or first) + 1)
+    if not span or span[0] < 1 or span[-1] >= 2**32 - 1:
+        raise ValueError("must be first-last, both above 0")
+    if os.geteuid() in span:
+        raise ValueError("must not hold the agent's own uid")
+    return span
+
+
 def _targets(text: str) -> str:
     if text not in ("refuse", "allow"):
         for part in text.split(","):
@@ -105,7 +117,11 @@ class Settings:
     chrome_args: tuple[str, ...] = _setting(
         (), lambda text: tuple(shlex.split(text)), "more arguments for Chrome, shell-quoted"
     )
-    chrome_user: str = _setting("", str, "user name or uid that Chrome runs under (empty: the agent's own)")
+    chrome_uids: range = _setting(
+        CHROME_UIDS,
+        _uids,
+        "first-last: uids that nobody else uses, for an agent that may change uids: one a Chrome",
+    )
     sandbox: Literal["auto", "on", "off"] = _setting(
         "auto", _one_of("auto", "on", "off"), "Chrome's own sandbox; auto: wherever the machine permits it"
     )
@@ -126,7 +142,8 @@ class Settings:
     sweep: tuple[Path, ...] = _setting(
         (),
         _paths,
-        "folders that this pod alone uses, e.g. /tmp,/dev/shm: after each Chrome its user's files there are removed",
+        "where agent and Chrome share a uid: folders that this pod alone uses, e.g. /tmp,/dev/shm; after each Chrome "
+        "that uid's files there are removed (with uids of their own all writable folders are found)",
     )
     policy_dir: Path | None = _setting(
         None, _path, "write Chrome's managed policy here, e.g. /etc/chromium/policies/managed (empty: do not)"
@@ -157,7 +174,13 @@ class Settings:
             raise SettingsError(problems)
         values.setdefault("pod", f"default/{_hostname()}/unset")
         values.setdefault("work_dir", Path(tempfile.gettempdir()) / f"farmagent-{os.getpid()}")
-        return cls(**values)
+        made = cls(**values)
+        for folder in made.sweep:
+            # what is swept belongs to a Chrome that has ended: the next one's folder must not be part of it
+            if made.parent_dir.resolve().is_relative_to(folder.resolve()):
+                problem = f"FARMAGENT_WORK_DIR={made.parent_dir} lies in the swept folder {folder}: "
+                raise SettingsError([problem + "put it elsewhere, or take the folder out of FARMAGENT_SWEEP"])
+        return made
 
     @property
     def parent_dir(self) -> Path:
@@ -176,11 +199,11 @@ def describe() -> str:
     """The list that --help prints."""
     lines: list[str] = []
     for item in fields(Settings):
-        shown = (
-            "{}:{}".format(*item.default)
-            if isinstance(item.default, tuple) and item.default
-            else item.default
-        )
+        shown = item.default
+        if isinstance(shown, range):
+            shown = f"{shown[0]}-{shown[-1]}"
+        elif isinstance(shown, tuple) and shown:
+            shown = "{}:{}".format(*shown)
         tail = "" if shown in ("", None, ()) else f" [{shown}]"
         lines += [f"  {PREFIX}{item.name.upper()}", f"      {item.metadata['meaning']}{tail}"]
     return "\n".join(lines)

@@ -23,3 +23,4 @@ AGENT_STATE = "farmagent_state"  # {state}: 1 for the current one
 AGENT_LEASES = "farmagent_leases_total"  # {end}
 AGENT_RECYCLE_SECONDS = "farmagent_recycle_seconds"
 AGENT_CHROME_STARTS = "farmagent_chrome_starts_total"  # {why}
+AGENT_ISOLATED = "farmagent_isolated"  # {what}: 1 where Chrome has a uid of its own, where its sandbox is on

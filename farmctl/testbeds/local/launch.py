@@ -11,7 +11,7 @@ from farmctl.testbeds.local import children
 from farmctl.testbeds.local.children import Child
 from farmctl.testbeds.local.logs import Logs
 from farmctl.testbeds.local.pods import LivePod
-from farmctl.testbeds.local.settings import LocalSettings, chrome_user
+from farmctl.testbeds.local.settings import LocalSettings
 from farmctl.testbeds.local.state import PROXY_LOG, StateFolder
 
 LINGER_S = "0.5"  # nothing has to hear that this proxy goes: one machine, one door
@@ -43,7 +43,6 @@ class Launcher:
             "FARMAGENT_LISTEN": pod.address,
             "FARMAGENT_POD": f"{self._settings.namespace}/{pod.name}/{pod.uid}",
             "FARMAGENT_CHROME": chrome,
-            "FARMAGENT_CHROME_USER": chrome_user(pod.number),
             # The harness' own pages live on loopback.
             "FARMAGENT_PRIVATE_TARGETS": "allow",
             "FARMAGENT_WORK_DIR": str(folder / "chrome"),  # the agent wipes it

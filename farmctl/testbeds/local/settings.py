@@ -1,6 +1,5 @@
 """What a running local testbed is made of: written by ``farmctl up``, read by the supervisor, never changed after."""
 
-import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +12,7 @@ DOOR = "127.0.0.1:9222"
 ADMIN = "127.0.0.1:9223"
 NETWORK = "127.0.1"  # pod N listens on 127.0.1.N
 NETWORK_VARIABLE = "FARMCTL_NETWORK"  # another /24 of 127.0.0.0/8, for a second farm on one machine
-# systemd's UIDS-GIDS page calls 60578 to 61183 unused: one uid a pod, so that no Chrome can touch another's.
 WORK_PREFIX = "farmctl-"  # of the work folder in the temporary folder, the token follows
-CHROME_UIDS_FROM = 60_600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +52,3 @@ def _path(kind: type, value: object) -> object:
     if kind is Path and isinstance(value, str):
         return Path(value)
     raise NotImplementedError(kind)
-
-
-def chrome_user(number: int) -> str:
-    """FARMAGENT_CHROME_USER of pod ``number``: root gives every Chrome a uid of its own, others share theirs."""
-    return str(CHROME_UIDS_FROM + number) if os.geteuid() == 0 else ""

@@ -44,7 +44,6 @@ class LivingAgent:
             "LISTEN": "127.0.0.1:0",
             "POD": "farm/browsers-1/uid-1",
             "WORK_DIR": str(self.work),
-            "CHROME_USER": "65534" if os.geteuid() == 0 else "",
             **env,
         }
         self.log_path = Path(folder, "log")

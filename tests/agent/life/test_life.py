@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from farmagent.settings import CHROME_UIDS
 
 pytestmark = [pytest.mark.chrome, pytest.mark.timeout(180)]
 
@@ -41,7 +42,7 @@ class TestOneAgent:
         pid = only_chrome(agent)
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         if os.geteuid() == 0:
-            assert Path(f"/proc/{pid}").stat().st_uid == 65534
+            assert Path(f"/proc/{pid}").stat().st_uid in CHROME_UIDS
             assert b"--no-sandbox" not in command
         assert os.getsid(pid) == pid
         (root,) = agent.work.glob("c-*")

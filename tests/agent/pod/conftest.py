@@ -16,6 +16,8 @@ from farmagent.leasing import Leasing
 from farmagent.pod import Pod
 from farmagent.server import AgentServer
 from farmagent.settings import Settings
+from farmagent.sweeps import Places
+from farmagent.uids import Uids
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
@@ -109,6 +111,22 @@ class FakeChrome:
         self.exited.set()
 
 
+class OwnUid(Uids):
+    """This process's own, for as many Chromes as there are: they are part of it."""
+
+    def __init__(self):
+        super().__init__(None)
+
+    async def take(self):
+        return self._own
+
+    def give_back(self, user):
+        pass
+
+    def end_processes(self, user):
+        return []
+
+
 class PodUnderTest:
     def __init__(self, pod, server, chromes, fail, group):
         self.pod, self.server, self.chromes, self.fail = pod, server, chromes, fail
@@ -185,17 +203,20 @@ async def pod_under_test(renderer, **env):
     )
     chromes, fail = [], []
 
-    def launch(binary, directories, extra=(), *, low=False):
-        chrome = FakeChrome(directories, low)
+    def launch(binary, directories, start):
+        chrome = FakeChrome(directories, start.low)
         chromes.append(chrome)
         if fail and fail.pop(0):
             chrome.end(1)
         return chrome
 
     with tempfile.TemporaryDirectory() as folder:
-        work = WorkDirectory(Path(folder, "work"), owner=None)
+        work = WorkDirectory(Path(folder, "work"))
         work.open()
-        shop = Workshop(settings, Binary(Path("/fake"), None), work, low_priority=True, launch=launch)
+        places = Places((), cut=False)
+        shop = Workshop(
+            settings, Binary(Path("/fake")), work, OwnUid(), places, low_priority=True, launch=launch
+        )
         pod = Pod(shop)
         async with AgentServer(pod, Leasing(pod, renderer)) as server, asyncio.TaskGroup() as group:
             running = group.create_task(pod.run())

@@ -7,22 +7,23 @@ import tempfile
 from pathlib import Path
 
 from farmagent import binaries, cdp, policies
-from farmagent.chrome import launch
+from farmagent.chrome import Start, launch
 from farmagent.directories import WorkDirectory
-from farmagent.settings import Settings
+from farmagent.settings import CHROME_UIDS, Settings
+from farmagent.uids import Uids
 
 URLS = ("file:///etc/passwd", "chrome://settings", "view-source:http://127.0.0.1:1/", "about:blank")
 
 
 async def main() -> None:
     policies.write(Path("/etc/chromium/policies/managed"))
-    settings = Settings.from_env({"FARMAGENT_CHROME_USER": "65534" if os.geteuid() == 0 else ""})
-    binary = binaries.find(settings)
+    settings, uids = Settings.from_env({}), Uids(CHROME_UIDS if os.geteuid() == 0 else None)
     with tempfile.TemporaryDirectory(prefix="fp-") as folder:
         Path(folder).chmod(0o711)
-        work = WorkDirectory(Path(folder, "w"), owner=(65534, 65534) if binary.user else None)
+        work = WorkDirectory(Path(folder, "w"))
         work.open()
-        process = launch(binary, work.fresh())
+        user = await uids.take()
+        process = launch(binaries.find(settings, work.path), work.fresh(user), Start(user))
         await process.listening(timeout_s=60)
         async with cdp.connect(process.ws_url) as browser:
             said = {}

@@ -341,11 +341,11 @@ async def test_a_full_disk_is_retried_until_there_is_room(pod_with, monkeypatch)
     monkeypatch.setattr("farmagent.states.BACKOFF_S", 0.01)
     fresh, tries = WorkDirectory.fresh, []
 
-    def no_room_twice(self):
+    def no_room_twice(self, user):
         tries.append(1)
         if len(tries) <= 2:
             raise OSError(28, "No space left on device")
-        return fresh(self)
+        return fresh(self, user)
 
     monkeypatch.setattr(WorkDirectory, "fresh", no_room_twice)
     async with pod_with() as pod:

@@ -15,6 +15,9 @@ from farmagent.connections import Connection, PeerGone, connect
 from farmagent.directories import ChromeDirectories, WorkDirectory
 from farmagent.errors import AgentError, SettingsError
 from farmagent.settings import Settings
+from farmagent.uids import ChromeUser
+
+ME = ChromeUser(os.geteuid(), os.getegid())
 
 
 class TestRaces:
@@ -208,9 +211,9 @@ class TestSettings:
 
 class TestDirectories:
     def test_fresh_ones_share_nothing_and_all_go(self, tmp_path):
-        work = WorkDirectory(tmp_path / "work", owner=None)
+        work = WorkDirectory(tmp_path / "work")
         work.open()
-        first, second = work.fresh(), work.fresh()
+        first, second = work.fresh(ME), work.fresh(ME)
         assert first.root != second.root
         (first.downloads / "file").write_text("x")
         work.close()
@@ -219,23 +222,23 @@ class TestDirectories:
     def test_leftovers_are_wiped_and_foreign_files_are_not(self, tmp_path):
         (tmp_path / "c-old" / "profile").mkdir(parents=True)
         (tmp_path / "mine").write_text("x")
-        work = WorkDirectory(tmp_path, owner=None)
+        work = WorkDirectory(tmp_path)
         work.open()
         assert not (tmp_path / "c-old").exists()
         work.close()
         assert (tmp_path / "mine").exists()
 
     def test_two_agents_cannot_share_one(self, tmp_path):
-        first = WorkDirectory(tmp_path, owner=None)
+        first = WorkDirectory(tmp_path)
         first.open()
         with pytest.raises(AgentError, match="FARMAGENT_WORK_DIR"):
-            WorkDirectory(tmp_path, owner=None).open()
+            WorkDirectory(tmp_path).open()
         first.close()
 
     def test_a_place_where_none_can_be_made_names_the_remedy(self, tmp_path):
         (tmp_path / "file").write_text("")
         with pytest.raises(AgentError, match="FARMAGENT_WORK_DIR"):
-            WorkDirectory(tmp_path / "file" / "work", owner=None).open()
+            WorkDirectory(tmp_path / "file" / "work").open()
 
     @pytest.mark.parametrize("length", [10, 49, 50, 80, 200])
     def test_chromes_socket_path_is_never_too_long(self, length):
@@ -251,7 +254,7 @@ class TestDirectories:
 
 
 class TestChromesCommandLine:
-    BINARY = Binary(Path("/chrome"), None)
+    BINARY = Binary(Path("/chrome"))
 
     def test_extra_arguments_come_last(self, tmp_path):
         line = flags.command_line(self.BINARY, ChromeDirectories(tmp_path), ("--window-size=1,1",))
@@ -263,7 +266,7 @@ class TestChromesCommandLine:
         )
 
     def test_no_sandbox_only_with_a_reason(self, tmp_path):
-        binary = Binary(Path("/chrome"), None, no_sandbox="because")
+        binary = Binary(Path("/chrome"), no_sandbox="because")
         assert "--no-sandbox" in flags.command_line(binary, ChromeDirectories(tmp_path), ())
 
     def test_small_shared_memory_is_not_used(self, tmp_path):  # field case 47
@@ -271,11 +274,7 @@ class TestChromesCommandLine:
 
     def test_a_chrome_that_is_missing_names_the_remedy(self):
         with pytest.raises(AgentError, match="FARMAGENT_CHROME"):
-            find(Settings.from_env({"FARMAGENT_CHROME": "/nowhere/chrome"}))
-
-    def test_a_user_that_is_missing_is_named(self):
-        with pytest.raises(AgentError, match="nobody-here"):
-            find(Settings.from_env({"FARMAGENT_CHROME_USER": "nobody-here"}))
+            find(Settings.from_env({"FARMAGENT_CHROME": "/nowhere/chrome"}), Path("/tmp"))
 
 
 @pytest.mark.parametrize(

@@ -142,16 +142,16 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @contextlib.asynccontextmanager
-async def running_agent(folder: Path, **settings: str) -> AsyncIterator[Agent]:
-    """``python -m farmagent`` on an address of this suite's own, ended and gone afterwards."""
+async def running_agent(folder: Path, *through: str, **settings: str) -> AsyncIterator[Agent]:
+    """``python -m farmagent`` on an address of this suite's own, ended and gone afterwards. ``through``: a command
+    that starts it.
+    """
     log, work = folder / "log", folder / "work"
     with foreign_folders() as foreign:
         env = {
             "FARMAGENT_LISTEN": f"{ADDRESS}:0",
             "FARMAGENT_POD": "farm/browsers-1/uid-1",
             "FARMAGENT_WORK_DIR": str(work),
-            "FARMAGENT_CHROME_USER": "65534" if os.geteuid() == 0 else "",
-            "FARMAGENT_SWEEP": ",".join(map(str, foreign)),
             "FARMAGENT_SPARE_AFTER_S": "0.2",
             "FARMAGENT_PRIVATE_TARGETS": "allow",
             "FARMAGENT_CHROME_ARGS": "'--host-resolver-rules=MAP *.test 127.0.0.1'",
@@ -159,7 +159,7 @@ async def running_agent(folder: Path, **settings: str) -> AsyncIterator[Agent]:
         }
         with log.open("wb") as file:
             process = subprocess.Popen(  # noqa: ASYNC220  (ended by signals; the fork is the test's own time)
-                [sys.executable, "-m", "farmagent"], env=os.environ | env, stdout=file, stderr=file
+                [*through, sys.executable, "-m", "farmagent"], env=os.environ | env, stdout=file, stderr=file
             )
         try:
             agent = Agent(process, await listening_at(process, log), work, log, foreign)
@@ -271,6 +271,11 @@ async def two_callers(folder: Path, recycle: str, leaks: Any) -> Findings:
                     except (AssertionError, cdp.CdpError, TimeoutError) as error:
                         found.errors[leak.name] = f"the second look: {type(error).__name__}: {error}"
     return found
+
+
+@pytest.fixture(name="origin")
+def _origin():
+    return origin
 
 
 @pytest.fixture(name="running_agent")

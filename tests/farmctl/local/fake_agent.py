@@ -64,5 +64,5 @@ host, _, port = os.environ["FARMAGENT_LISTEN"].rpartition(":")
 # The "Chrome" is a sleep in a session of its own, so that only a walk of the tree finds it.
 chrome = subprocess.Popen([os.environ["FARMAGENT_CHROME"], "3600"], start_new_session=True)
 signal.signal(signal.SIGTERM, drain)
-say("chrome-started", pod=os.environ["FARMAGENT_POD"], user=os.environ["FARMAGENT_CHROME_USER"])
+say("chrome-started", pod=os.environ["FARMAGENT_POD"])
 ThreadingHTTPServer((host, int(port)), Handler).serve_forever()
