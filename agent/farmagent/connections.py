@@ -15,7 +15,10 @@ READ_LIMIT_BYTES = 64 * 1024  # unread bytes before the peer is made to wait
 LINGER_S = 2.0  # how long what the peer still sends is read after our last byte (else it would see a reset)
 # A peer that vanished without FIN is noticed within about KEEPALIVE_IDLE_S + 3 * KEEPALIVE_INTERVAL_S.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 15, 5, 3
-UNACKNOWLEDGED_MS = 30_000  # the same for one that vanished while bytes were under way (TCP_USER_TIMEOUT)
+# The same for one that vanished while bytes were under way (TCP_USER_TIMEOUT). Linux counts a peer that only stopped
+# reading as such a one too, so a stall must have been told as a stall well before.
+UNACKNOWLEDGED_S, STALL_MARGIN_S = 30.0, 15.0
+MAX_MS = 2**31 - 1
 
 
 class PeerGone(ConnectionError):
@@ -48,7 +51,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        _keep_alive(transport.get_extra_info("socket"))
+        _keep_alive(transport.get_extra_info("socket"), self._stall_s)
         if self._on_made is not None:
             self._on_made(self)
 
@@ -187,7 +190,8 @@ async def connect(host: str, port: int, *, timeout_s: float) -> Connection:
     return connection
 
 
-def _keep_alive(sock: socket.socket | None) -> None:
+def _keep_alive(sock: socket.socket | None, stall_s: float | None) -> None:
+    """Without a limit for stalls (Chrome, on loopback) bytes under way have none either."""
     if sock is None:
         return
     with suppress(OSError):
@@ -195,4 +199,7 @@ def _keep_alive(sock: socket.socket | None) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
+        if stall_s is not None:
+            limit_s = max(UNACKNOWLEDGED_S, stall_s + STALL_MARGIN_S)
+            limit_ms = min(int(limit_s * 1000), MAX_MS)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)

@@ -226,6 +226,8 @@ class Pod:
                 log.info("lease-refused", lease=lease, busy=busy)
             case EndLease(lease, end):
                 self._end_lease(lease, end)
+            case Leave() if self._group is None:
+                self.drained.set()  # a SIGTERM before ``run``: nothing was started yet
             case Leave(chrome, at_once):
                 self._spawn(self._leave(self._browsers.get(chrome or 0), at_once=at_once))
 

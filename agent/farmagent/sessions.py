@@ -1,7 +1,7 @@
 """What runs on one connection of a lease: one request of the caller, answered or spliced, then closed.
 
 The rule: nothing is read from the caller before its lease stands; an HTTP answer is whole or visibly cut off;
-an upgrade is raw bytes between the caller and Chrome's own socket, with extension headers untouched.
+an upgrade is raw bytes between the caller and Chrome's own socket, and no extension is agreed on.
 """
 
 import asyncio
@@ -25,8 +25,10 @@ BODY_LIMIT_BYTES = 256 * 1024
 CHROME_CONNECT_S = 5.0
 CHROME_HEAD_LIMIT_BYTES = 64 * 1024
 VERDICT_S = 1.0  # how long a Chrome that no longer answers may take to be told dead by its watcher
-# Headers that are the proxy's or Chrome's business, not the caller's.
-DROPPED = frozenset({b"host", b"origin", b"authorization"})
+# Headers that are the proxy's or Chrome's business, not the caller's. Extensions: Chrome would take the offer of
+# compression and then inflate a large upload for seconds on the thread that answers everything else; what it does
+# not see it does not accept, so no side compresses.
+DROPPED = frozenset({b"host", b"origin", b"authorization", b"sec-websocket-extensions"})
 
 
 class RenderAnswer(Protocol):
@@ -152,7 +154,7 @@ def chrome_path(path: str, ws_url: str) -> str:
 
 
 def upgrade_head(request: Request, path: str, host: str) -> bytes:
-    """The caller's head for Chrome: Host is Chrome's own, Origin is gone, all else is as it came."""
+    """The caller's head for Chrome: Host is Chrome's own, Origin and extensions are gone, all else is as it came."""
     lines = [f"GET {path} HTTP/1.1".encode(), b"Host: " + host.encode()]
     for name, value in request.headers:
         if name.lower() not in DROPPED and not name.lower().startswith(b"farm-"):

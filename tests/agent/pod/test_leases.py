@@ -7,6 +7,7 @@ import pytest
 from farmagent.directories import WorkDirectory
 from farmagent.errors import AgentError
 from farmagent.leasing import KeyFile
+from farmagent.pod import Pod
 
 
 async def test_101_names_lease_and_pod(pod):
@@ -287,6 +288,12 @@ class TestDrain:
                 assert await reader.read() == b""
                 await pod.pod.drained.wait()
             assert pod.pod.end_of("L1") == "drained"
+
+    async def test_a_sigterm_before_it_runs_ends_it(self, pod):
+        early = Pod(pod.pod._shop)
+        early.drain()
+        async with asyncio.timeout(5):
+            await early.run()
 
     async def test_a_second_signal_is_at_once(self, pod):
         await pod.leased("L1", more=b"G")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from socket import IPPROTO_TCP, TCP_USER_TIMEOUT
 
 import pytest
 from farmagent import directories, flags, policies, priorities, races, settings
@@ -77,12 +78,15 @@ class TestRaces:
 
 
 class Pair:
-    """Two ends of one TCP connection."""
+    """Two ends of one TCP connection: as to Chrome, as to a proxy."""
+
+    def __init__(self, stall_s=0.2):
+        self.stall_s = stall_s
 
     async def __aenter__(self):
         made = asyncio.get_running_loop().create_future()
         self.server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(made.set_result, stall_s=0.2), "127.0.0.1", 0
+            lambda: Connection(made.set_result, stall_s=self.stall_s), "127.0.0.1", 0
         )
         here = await connect(*self.server.sockets[0].getsockname(), timeout_s=5)
         self.ends = here, await made
@@ -130,6 +134,18 @@ class TestConnection:
                     while True:
                         await there.send(b"x" * 65536)
             assert there.stalled
+
+    @pytest.mark.parametrize("stall_s", [60, 0.2, 3600, 1e7])
+    async def test_the_kernel_gives_no_reader_up_before_the_stall_limit(self, stall_s):
+        """TCP_USER_TIMEOUT also counts while the peer's window is shut: below the limit a stall would be a loss."""
+        async with Pair(stall_s) as (here, there):
+            limit_s = (
+                there.transport.get_extra_info("socket").getsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT) / 1000
+            )
+            assert limit_s > min(stall_s, 2_000_000)
+            assert limit_s >= 30, "a peer that vanished is given up too early"
+            towards_chrome = here.transport.get_extra_info("socket").getsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT)
+            assert towards_chrome == 0, "only the heartbeat ends a Chrome that reads nothing"
 
     async def test_a_splice_passes_what_was_read_before_it(self):
         async with Pair() as (caller, agent_side), Pair() as (agent_other, chrome):
