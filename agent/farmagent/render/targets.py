@@ -12,13 +12,10 @@ from typing import Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from farmwire.addresses import Address, Network, embedded, is_public
 
 SCHEMES = frozenset({"http", "https"})
 LOOPBACK: tuple[Address, ...] = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):")
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f]")
 
@@ -72,24 +69,6 @@ class TargetPolicy(msgspec.Struct, frozen=True):
         if known and not self.permitted(known):
             raise RefusedTarget(f"{parts.hostname} is a private address; this farm renders public pages only")
         return parts
-
-
-def is_public(address: Address) -> bool:
-    """Globally reachable unicast, by the IANA special-purpose registries (RFC 6890) as ipaddress knows them."""
-    special = address.is_multicast or address.is_reserved or address.is_unspecified
-    site_local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
-    return address.is_global and not (special or site_local)
-
-
-def embedded(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for (mapped, NAT64, 6to4), since that is where packets go."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-    return address.sixtofour or address
 
 
 def split_url(url: str) -> SplitResult:

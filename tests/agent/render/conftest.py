@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from farmagent.render import RenderAnswer, TargetPolicy, render
-from farmagent.render.targets import Address
+from farmwire.addresses import Address
 
 CHROMIUM = "/usr/lib/chromium/chromium"
 FLAGS = [

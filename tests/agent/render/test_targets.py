@@ -1,14 +1,18 @@
 """Which targets are refused: tables of URLs as Chrome reads them, and of addresses."""
 
 import contextlib
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
+from pathlib import Path
 
 import pytest
-from farmagent.render.targets import BadTarget, RefusedTarget, TargetPolicy, is_public, literal, split_url
-from hypothesis import given
+import yaml
+from farmagent.render.targets import BadTarget, RefusedTarget, TargetPolicy, literal, split_url
+from farmwire.addresses import egress_blocks, is_public
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 REFUSING = TargetPolicy()
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -21,6 +25,10 @@ REFUSING = TargetPolicy()
         "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "100::1", "2001::1",
         "2001:db8::1", "2002:7f00:1::", "2002:a00:1::1", "fc00::1", "fd00:ec2::254", "fe80::1", "fec0::1",
         "ff02::1", "ff0e::1",
+        # what the standard library's lists leave out: metadata services, relays, newer blocks
+        "168.63.129.16", "192.0.0.192", "192.0.0.170", "100.100.100.200", "192.88.99.1", "fd20:ce::254",
+        "fd00:42::42", "::ffff:168.63.129.16", "64:ff9b::a83f:8110", "64:ff9b::c000:c0", "2002:808:808::1",
+        "2001:0:4136:e378:8000:63bf:3fff:fdd2", "3fff::1", "5f00::1", "100:0:0:1::1", "4000::1",
     ],
 )  # fmt: skip
 def test_no_special_address_is_reached(address):
@@ -31,7 +39,8 @@ def test_no_special_address_is_reached(address):
 @pytest.mark.parametrize(
     "address",
     ["1.1.1.1", "8.8.8.8", "100.63.255.255", "100.128.0.1", "172.32.0.1", "192.167.255.255", "2606:4700::1111",
-     "2a00:1450:4001::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"],
+     "2a00:1450:4001::1", "::ffff:8.8.8.8", "64:ff9b::808:808",
+     "168.63.129.15", "168.63.129.17", "192.0.1.1", "2001:4860:4860::8888"],
 )  # fmt: skip
 def test_public_addresses_are_reached(address):
     assert REFUSING.allows(ip_address(address))
@@ -41,6 +50,37 @@ def test_public_addresses_are_reached(address):
 def test_what_is_private_by_the_standard_library_is_never_public(address):
     if address.is_private or address.is_loopback or address.is_link_local or address.is_multicast:
         assert not is_public(address)
+
+
+def egress_rule() -> list[dict]:
+    (path,) = (one for one in ROOT.rglob("network-policy/policies.yaml") if ".venv" not in one.parts)
+    (browsers,) = (
+        one for one in yaml.safe_load_all(path.read_text()) if one["metadata"]["name"] == "browsers"
+    )
+    return [to["ipBlock"] for rule in browsers["spec"]["egress"] if "ports" not in rule for to in rule["to"]]
+
+
+def test_the_network_policy_is_written_from_the_gate_s_own_list():
+    """If this fails, write what ``farmwire.addresses.egress_blocks()`` says into the NetworkPolicy."""
+    assert egress_rule() == egress_blocks()
+
+
+@given(st.ip_addresses())
+@example(ip_address("168.63.129.16"))
+@example(ip_address("64:ff9b::a83f:8110"))
+@example(ip_address("64:ff9b::808:808"))
+@example(ip_address("2002:a00:1::1"))
+@example(ip_address("::ffff:10.0.0.1"))
+def test_what_the_gate_lets_through_the_network_policy_does_and_no_more(address):
+    mapped = getattr(address, "ipv4_mapped", None)
+    packet_to = mapped or address  # a mapped address is dialled by IPv4
+    let_through = any(
+        packet_to.version == ip_network(block["cidr"]).version
+        and packet_to in ip_network(block["cidr"])
+        and not any(packet_to in ip_network(one) for one in block["except"])
+        for block in egress_blocks()
+    )
+    assert REFUSING.allows(address) == let_through
 
 
 @pytest.mark.parametrize(
