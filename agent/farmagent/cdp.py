@@ -2,10 +2,12 @@
 
 The rule: every command ends. It returns Chrome's result, or raises CdpError (Chrome said no), CdpTimeout (no
 answer in time) or CdpLost (the connection is gone, so is everything that waited on it). A cancelled command
-leaves nothing behind; its late answer is dropped.
+leaves nothing behind; its late answer is dropped. An event that cannot be read or that a listener stumbles over
+costs that event only, since pages put their own bytes into events.
 """
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -16,6 +18,8 @@ import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as ws_connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from farmagent.logs import log
 
 # A screenshot or PDF of 64 MiB is 86 MiB of base64; twice the answer's limit leaves room for JSON's escapes.
 MESSAGE_MAX_BYTES = 128 * 1024 * 1024
@@ -264,22 +268,30 @@ class Browser:
                 self._take(await self._socket.recv(decode=False))
         except ConnectionClosed as error:
             self._end(_why_lost(error))
-        except (msgspec.DecodeError, OSError) as error:
+        except (ValueError, OSError) as error:
             self._end(CdpLost(f"Chrome's message cannot be read: {error}"))
 
     def _take(self, data: bytes) -> None:
-        message = _DECODER.decode(data)
+        try:
+            message = _DECODER.decode(data)
+        except msgspec.DecodeError:
+            message = _DECODER.decode(well_formed(data))
         if message.id is not None:
             future = self._pending.pop(message.id, None)
             if future is not None and not future.done():
                 future.set_result(message)
             return
-        event = Event(message.method, message.sessionId, message.params)
+        try:
+            self._tell(Event(message.method, message.sessionId, message.params))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            log.exception("cdp-event", method=message.method[:100])
+
+    def _tell(self, event: Event) -> None:
         if event.method == "Inspector.targetCrashed":
             self._lose(event.session_id)
         elif event.method == "Target.detachedFromTarget":
             self._lose(str(event.params.get("sessionId", "")))
-        for key in (message.sessionId, None):
+        for key in (event.session_id, None):
             for listener in tuple(self._listeners.get(key, ())):
                 listener(event)
 
@@ -309,6 +321,15 @@ class Browser:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def well_formed(data: bytes) -> bytes:
+    """JSON with every half of a surrogate pair replaced (U+FFFD). ValueError for what is no JSON.
+
+    JavaScript's strings may hold such halves and Chrome passes them on; JSON in UTF-8 has no way to (RFC 8259 8.2).
+    """
+    text = json.dumps(json.loads(data.decode(errors="replace")), ensure_ascii=False)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def _why_lost(error: ConnectionClosed) -> CdpLost:

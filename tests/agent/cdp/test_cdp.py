@@ -128,6 +128,42 @@ async def test_events_go_to_their_session_in_order() -> None:
         assert browser._listeners == {}
 
 
+HALVES = r'{"text": "a\ud83d|\udc00b|\ud83d\ude00|\\ud83d", "\udead": 1}'
+
+
+async def test_half_a_surrogate_pair_is_replaced_in_answers_and_events() -> None:
+    async def speak(socket: ServerConnection) -> None:
+        number = json.loads(await socket.recv())["id"]
+        await socket.send(f'{{"method": "E.e", "params": {HALVES}, "sessionId": "S"}}')
+        await socket.send(f'{{"id": {number}, "result": {HALVES}}}')
+        await socket.wait_closed()
+
+    async with chrome_like(speak) as url, cdp.connect(url) as browser:
+        with browser.events("S") as events:
+            answer = await browser.send("A.a")
+            wanted = {"text": "a\ufffd|\ufffdb|\U0001f600|\\ud83d", "\ufffd": 1}
+            assert (await events.next()).params == answer == wanted
+
+
+async def test_an_event_that_a_listener_stumbles_over_costs_that_event_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def speak(socket: ServerConnection) -> None:
+        number = json.loads(await socket.recv())["id"]
+        for params in ("[]", '{"n": 1}', "null", '{"n": "x"}', '{"n": 2}'):
+            await socket.send(f'{{"method": "E.e", "params": {params}}}')
+        await socket.send('{"method": "Target.detachedFromTarget", "params": 5}')
+        await socket.send(f'{{"id": {number}, "result": {{}}}}')
+        await socket.wait_closed()
+
+    seen: list[int] = []
+    async with chrome_like(speak) as url, cdp.connect(url) as browser:
+        with browser.listening(lambda event: seen.append(int(event.params["n"]))):
+            assert await browser.send("A.a") == {}
+    assert seen == [1, 2]
+    assert capsys.readouterr().out.count('"event":"cdp-event"') == 4
+
+
 async def test_wait_for_takes_only_what_is_asked_for() -> None:
     async def speak(socket: ServerConnection) -> None:
         await socket.recv()
