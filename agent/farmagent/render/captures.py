@@ -7,18 +7,37 @@ from typing import Any
 
 import msgspec
 
-from farmagent.render.answers import ANSWER_MAX_BYTES, Reason, RenderError, too_large
-from farmagent.render.pages import Navigated, Page
+from farmagent.render.answers import ANSWER_MAX_BYTES, Reason, too_large
+from farmagent.render.pages import Page
 from farmagent.render.requests import RenderRequest, check_pixels
 
 PDF_CHUNK_BYTES = 4 * 1024 * 1024
-NAVIGATIONS_MAX = 5  # a page that replaces itself over and over has not settled
 
+# A form's controls hide its own properties by their names, in every world: those are asked of the prototype.
+_OF = "((type, name, node) => Object.getOwnPropertyDescriptor(type.prototype, name).get.call(node))"
+# The answer is UTF-8, so it must not call itself anything else: a saved copy would be read as that. What the page
+# declares is changed while its text is made, and put back in the same step.
 _HTML = """(() => {
+  const undo = [];
+  for (const meta of document.querySelectorAll("meta[charset], meta[http-equiv=content-type i][content]")) {
+    for (const name of meta.matches("[http-equiv=content-type i]") ? ["charset", "content"] : ["charset"]) {
+      const old = meta.getAttribute(name);
+      const utf8 = name === "charset" ? "utf-8" : old?.replace(/charset\\s*=.*/is, "charset=utf-8");
+      if (old === null || old.toLowerCase() === utf8.toLowerCase()) continue;
+      undo.push(() => meta.setAttribute(name, old));
+      meta.setAttribute(name, utf8);
+    }
+  }
+  const root = document.documentElement;
   const type = document.doctype ? new XMLSerializer().serializeToString(document.doctype) + "\\n" : "";
-  return type + (document.documentElement ? document.documentElement.outerHTML : "");
-})()"""
-_TEXT = """(document.body ? document.body.innerText : (document.documentElement?.textContent ?? ""))"""
+  const text = type + (root ? OF(Element, "outerHTML", root) : "");
+  undo.forEach((step) => step());
+  return text;
+})()""".replace("OF", _OF)
+_TEXT = """(document.body ? OF(HTMLElement, "innerText", document.body)
+  : document.documentElement ? OF(Node, "textContent", document.documentElement) ?? "" : "")""".replace(
+    "OF", _OF
+)
 # The length is looked at in the page, so that a huge string never travels. A string is at most 3 bytes a char.
 _BOUNDED = """(() => {
   const parts = [%s];
@@ -31,11 +50,11 @@ async def capture(page: Page, request: RenderRequest, result: Any, timings: Mapp
     """The answer's body in the asked-for format. RenderError 413 if it is over ANSWER_MAX_BYTES."""
     match request.format:
         case "html" | "text":
-            body = (await _strings(page, request, _HTML if request.format == "html" else _TEXT))[0].encode(
+            body = (await _strings(page, _HTML if request.format == "html" else _TEXT))[0].encode(
                 errors="replace"
             )
         case "json":
-            body = await _summary(page, request, result, timings)
+            body = await _summary(page, result, timings)
         case "pdf":
             body = await _pdf(page)
         case _:
@@ -45,25 +64,16 @@ async def capture(page: Page, request: RenderRequest, result: Any, timings: Mapp
     return body
 
 
-async def _strings(page: Page, request: RenderRequest, *expressions: str) -> list[str]:
+async def _strings(page: Page, *expressions: str) -> list[str]:
     page.step = "reading the page"
-    found = await _evaluate(page, request, _BOUNDED % (", ".join(expressions), ANSWER_MAX_BYTES))
+    found = await page.ask(_BOUNDED % (", ".join(expressions), ANSWER_MAX_BYTES))
     if not isinstance(found, list):
         raise too_large("the page's text", int(found), ANSWER_MAX_BYTES, "characters")
     return [str(text) for text in found]
 
 
-async def _evaluate(page: Page, request: RenderRequest, expression: str) -> Any:
-    for _ in range(NAVIGATIONS_MAX):
-        try:
-            return await page.evaluate(expression)
-        except Navigated as error:
-            await page.settle(request.wait_until, after=error.after)
-    raise RenderError(Reason.NOT_SETTLED, "the page keeps going to other pages")
-
-
-async def _summary(page: Page, request: RenderRequest, result: Any, timings: Mapping[str, float]) -> bytes:
-    url, title, html, text = await _strings(page, request, "location.href", "document.title", _HTML, _TEXT)
+async def _summary(page: Page, result: Any, timings: Mapping[str, float]) -> bytes:
+    url, title, html, text = await _strings(page, "location.href", "document.title", _HTML, _TEXT)
     summary = {
         "url": url,
         "status": page.progress.status,

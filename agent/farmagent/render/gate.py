@@ -11,7 +11,9 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from farmagent.render.targets import LOOPBACK, Address, BadTarget, TargetPolicy, literal
+from farmwire.addresses import Address
+
+from farmagent.render.targets import LOOPBACK, BadTarget, TargetPolicy, literal
 
 CONNECT_TIMEOUT_S = 10.0  # for all addresses of a name together; the job's own limit may come first
 CHUNK_BYTES = 256 * 1024

@@ -69,23 +69,43 @@ class _Job:
         self._mark("opened_s")
         await page.navigate(request.url)
         self._mark("committed_s")
-        await page.settle(request.wait_until)
-        if request.wait_for:
-            await page.wait_for(request.wait_for, request.wait_until)
+        await self._settle(page)
         self._mark("settled_s")
         result = await self._run_script(page) if request.script else None
-        body = await capture(page, request, result, self._timings)
-        page.check()
+        body = await self._capture(page, result)
         return RenderAnswer(200, _headers(request, page, guard), body)
+
+    async def _settle(self, page: Page) -> None:
+        await page.settle(self._request.wait_until)
+        if self._request.wait_for:
+            await page.wait_for(self._request.wait_for, self._request.wait_until)
+
+    async def _capture(self, page: Page, result: Any) -> bytes:
+        """What is taken from one settled document. One that another takes the place of meanwhile does not count."""
+        while True:
+            document = page.progress.documents
+            try:
+                body = await capture(page, self._request, result, self._timings)
+                page.check()
+                if page.progress.documents == document and not page.progress.leaving:
+                    return body
+            except Navigated:
+                page.check()
+            except (ScriptError, cdp.CdpError) as error:
+                page.check()
+                if page.progress.documents == document and not page.progress.leaving:
+                    raise RenderError(Reason.PAGE_FAILED, f"the page cannot be read: {error}") from error
+            if self._request.script:  # it has run in the document that it was for
+                await page.settle(self._request.wait_until)
+            else:
+                await self._settle(page)
 
     async def _run_script(self, page: Page) -> Any:
         """The script's value (None if it went to another page), once what it set off has settled again."""
         page.step = "the script runs"
         result, after = None, 0
         try:
-            result = await page.evaluate(
-                self._request.script, by_value=self._request.format == "json", wait=True
-            )
+            result = await page.run(self._request.script, by_value=self._request.format == "json")
         except ScriptError as error:
             page.check()
             raise RenderError(Reason.SCRIPT_FAILED, str(error)) from error

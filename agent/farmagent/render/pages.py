@@ -1,7 +1,9 @@
 """One page of one job, driven over CDP: prepared, navigated, waited for, asked.
 
 The rule: every wait ends when the page crashes or Chrome is lost; time is bounded by the job around it. What
-the page opens by itself (dialogs, frames, workers) is attended to so that nothing blocks.
+the page opens by itself (dialogs, frames, workers) is attended to so that nothing blocks. Only the caller's script
+runs among the page's own objects; everything else is asked in an isolated world, which sees the same document with
+JavaScript's and the DOM's own functions, whatever the page has made of them.
 """
 
 import asyncio
@@ -20,13 +22,18 @@ from farmagent.render.targets import SCHEMES, split_url
 
 DETAIL_MAX_CHARS = 4000  # of a script's exception with its stack
 # What Page.evaluate meets when the document is replaced under it; Chrome has no code for it.
-_NAVIGATED = ("context was destroyed", "navigated or closed")
-_NOT_YET = "Cannot find"  # a new document whose context is not made yet
+_NAVIGATED = ("context was destroyed", "navigated or closed", "context with specified id", "was collected")
+_NOT_YET = ("Cannot find", "No frame")  # a new document whose context is not made yet
+# Timers and tasks that were due at the load event come before it, and what they do to the page is told before. A
+# page without scripting (a sandbox by its policy) has no timers, and would never answer.
+_BREATH = "matchMedia('(scripting: enabled)').matches ? new Promise((resolve) => setTimeout(resolve, 0)) : 0"
 _FOLDED = frozenset(
     {
         "Network.requestWillBeSent", "Network.responseReceived", "Network.loadingFinished",
         "Network.loadingFailed", "Page.frameNavigated", "Page.navigatedWithinDocument",
         "Page.domContentEventFired", "Page.loadEventFired", "Inspector.targetCrashed",
+        "Page.frameScheduledNavigation", "Page.frameClearedScheduledNavigation",
+        "Page.frameStartedNavigating", "Page.frameStoppedLoading",
     }
 )  # fmt: skip
 
@@ -56,6 +63,8 @@ class Page:
         self._browser = browser
         self._session_id = session_id
         self._gate = gate
+        self._target_id = target_id
+        self._world = (-1, 0)  # number of a document, and the id of the isolated world in it
         self._changed = asyncio.Event()
         self._clock = asyncio.get_running_loop().time
         self.progress = Progress(target_id, self._clock())
@@ -124,42 +133,72 @@ class Page:
             raise self._failure(word, self.progress.asked_url or url)
 
     async def settle(self, wait_until: str, *, after: int = 0) -> None:
-        """Wait until the newest document, one after number ``after``, has come as far as asked."""
+        """Wait until the newest document, one after number ``after``, has come as far as asked and stays."""
         while True:
             self.check()
             left_s = None
-            if self.progress.documents > after and self.progress.reached(wait_until):
+            going = " the page goes to another;" if self.progress.leaving else ""
+            if self._arrived(wait_until, after):
                 left_s = self.progress.idle_in_s(self._clock()) if wait_until == "networkidle" else 0.0
                 if left_s == 0.0:
-                    return
-            self.step = f"waiting for {wait_until}; {self.progress.in_flight()} requests in flight"
+                    if await self._stays(wait_until, after):
+                        return
+                    continue
+            self.step = f"waiting for {wait_until};{going} {self.progress.in_flight()} requests in flight"
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._changed.wait()
 
-    async def evaluate(self, expression: str, *, by_value: bool = True, wait: bool = False) -> Any:
-        """Run JavaScript in the page. Raises ScriptError, Navigated."""
-        params = {
-            "expression": expression,
-            "returnByValue": by_value,
-            "awaitPromise": wait,
-            "userGesture": True,
-        }
-        document = self.progress.documents
+    def _arrived(self, wait_until: str, after: int) -> bool:
+        progress = self.progress
+        return progress.documents > after and not progress.leaving and progress.reached(wait_until)
+
+    async def _stays(self, wait_until: str, after: int) -> bool:
+        """Whether the document is still the one to take after what it does at load has been done."""
         try:
-            answer = await self.send("Runtime.evaluate", params)
-        except cdp.CdpError as error:
-            if any(words in error.message for words in _NAVIGATED):
-                # The news of the new document may come after this answer.
-                raise Navigated(document) from error
-            if _NOT_YET in error.message:
-                raise Navigated(0) from error
-            raise ScriptError({"text": error.message}) from error
+            await self.ask(_BREATH)
+        except Navigated:
+            return False
+        return self._arrived(wait_until, after)
+
+    async def run(self, script: str, *, by_value: bool) -> Any:
+        """Run the caller's JavaScript among the page's own and wait for its promise. Raises ScriptError, Navigated."""
+        return await self._evaluate(script, {"returnByValue": by_value, "userGesture": True})
+
+    async def ask(self, expression: str) -> Any:
+        """The value of an expression (or of its promise) in the isolated world. Raises ScriptError, Navigated."""
+        document, world = self._world
+        if document != self.progress.documents:
+            document = self.progress.documents
+            # Without a name: DevTools gives one world of a name to all of a page's clients.
+            world = (await self._in_page("Page.createIsolatedWorld", {"frameId": self._target_id}))[
+                "executionContextId"
+            ]
+            self._world = (document, world)
+        return await self._evaluate(expression, {"returnByValue": True, "contextId": world})
+
+    async def _evaluate(self, expression: str, params: Mapping[str, Any]) -> Any:
+        answer = await self._in_page(
+            "Runtime.evaluate", {"expression": expression, "awaitPromise": True, **params}
+        )
         if details := answer.get("exceptionDetails"):
             raise ScriptError(details)
         result = answer["result"]
         return result.get("value", result.get("unserializableValue"))
+
+    async def _in_page(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        document = self.progress.documents
+        try:
+            return await self.send(method, params)
+        except cdp.CdpError as error:
+            self._world = (-1, 0)
+            if any(words in error.message for words in _NAVIGATED):
+                # The news of the new document may come after this answer.
+                raise Navigated(document) from error
+            if any(words in error.message for words in _NOT_YET):
+                raise Navigated(0) from error
+            raise ScriptError({"text": error.message}) from error
 
     async def wait_for(self, selector: str, wait_until: str) -> None:
         """Wait until an element that matches is in the document (not that it is visible)."""
@@ -167,7 +206,7 @@ class Page:
         while True:
             self.step = f"no element matches {selector}"
             try:
-                await self.evaluate(expression, wait=True)
+                await self.ask(expression)
             except Navigated as error:
                 await self.settle(wait_until, after=error.after)
             except ScriptError as error:

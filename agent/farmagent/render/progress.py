@@ -1,15 +1,26 @@
 """How far a page has come, folded from Chrome's events. Pure: events and the time in, answers out.
 
-The rule: what counts is the main frame's newest document. A new navigation, whoever began it, starts the
-waiting anew; only requests in flight are counted over all frames and workers.
+The rule: what counts is the main frame's newest document, and a page that is about to leave for another has not
+come to rest. A new navigation, whoever began it, starts the waiting anew; only requests in flight are counted over
+all frames and workers.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+# A refresh after this long or less is a way to go on; a longer one is a page that shows itself and renews.
+REFRESH_MAX_S = 1.0
 IDLE_S = 0.5  # no request in flight for this long is "networkidle", as in Playwright and Puppeteer
 # These never finish while the page lives, so they say nothing about settling.
 _ENDLESS = frozenset({"EventSource", "WebSocket"})
+
+
+_GOING = frozenset(
+    {
+        "Page.frameScheduledNavigation", "Page.frameClearedScheduledNavigation",
+        "Page.frameStartedNavigating", "Page.frameStoppedLoading",
+    }
+)  # fmt: skip
 
 
 class Progress:
@@ -21,6 +32,8 @@ class Progress:
         self._in_flight: dict[str, str] = {}
         self._document_id = ""  # request of the newest document; Chrome's loader id
         self._idle_since = now
+        self._scheduled = False  # the page means to go on, and has not begun to
+        self._going = ""  # loader id of the document that it is going to
         self.documents = 0  # committed so far in the main frame
         self.committed = False
         self.dom_ready = False
@@ -31,6 +44,7 @@ class Progress:
         self.unreachable_url = ""  # set while Chrome shows its error page
         self.error_text = ""  # the last failed document's net::ERR_ word
         self.status = 0  # HTTP status of the newest document
+        self.mime = ""  # and its type
 
     def take(self, method: str, params: Mapping[str, Any], *, session_id: str, own: bool, now: float) -> None:
         """Fold one event in. ``own``: it came from the page's own session, not from a child's."""
@@ -38,6 +52,11 @@ class Progress:
             self._take_network(method, params, session_id, own, now)
         elif own:
             self._take_page(method, params)
+
+    @property
+    def leaving(self) -> bool:
+        """Whether another document is about to take this one's place (a link, form, script or refresh)."""
+        return self._scheduled or bool(self._going)
 
     def reached(self, wait_until: str) -> bool:
         """Whether the document has come as far as ``wait_until`` asks (networkidle: its loading part)."""
@@ -71,17 +90,26 @@ class Progress:
                 self.asked_url = str(params["request"]["url"])
         elif method == "Network.responseReceived" and request_id == self._document_id:
             self.status = int(params["response"]["status"])
+            self.mime = str(params["response"].get("mimeType", ""))
         elif method in ("Network.loadingFinished", "Network.loadingFailed"):
             if self._in_flight.pop(request_id, None) is not None:
                 self._idle_since = now
             if method == "Network.loadingFailed" and request_id == self._document_id:
                 self.error_text = str(params.get("errorText", ""))
+            if method == "Network.loadingFailed" and request_id == self._going and params.get("canceled"):
+                self._going = ""  # a download, a 204, window.stop(): the page stays
 
     def _take_page(self, method: str, params: Mapping[str, Any]) -> None:
-        if method == "Page.frameNavigated" and params["frame"]["id"] == self._frame_id:
+        if method in _GOING:
+            if params["frameId"] == self._frame_id:
+                self._take_going(method, params)
+        elif method == "Page.frameNavigated" and params["frame"]["id"] == self._frame_id:
             frame = params["frame"]
             self.documents += 1
-            self.committed, self.dom_ready, self.loaded = True, False, False
+            # From the back/forward cache a document comes whole, and says no more.
+            restored = params.get("type") == "BackForwardCacheRestore"
+            self.committed, self.dom_ready, self.loaded = True, restored, restored
+            self._scheduled, self._going = False, ""
             self.url = str(frame["url"]) + str(frame.get("urlFragment", ""))
             self.unreachable_url = str(frame.get("unreachableUrl", ""))
         elif method == "Page.navigatedWithinDocument" and params["frameId"] == self._frame_id:
@@ -92,3 +120,14 @@ class Progress:
             self.loaded = self.committed
         elif method == "Inspector.targetCrashed":
             self.crashed = True
+
+    def _take_going(self, method: str, params: Mapping[str, Any]) -> None:
+        """Chrome says cleared after started, so that no moment lies between the two."""
+        if method == "Page.frameScheduledNavigation":
+            self._scheduled = float(params["delay"]) <= REFRESH_MAX_S
+        elif method == "Page.frameClearedScheduledNavigation":
+            self._scheduled = False
+        elif method == "Page.frameStoppedLoading":
+            self._going = ""
+        elif not str(params["navigationType"]).lower().endswith("samedocument"):
+            self._going = str(params["loaderId"])

@@ -106,6 +106,35 @@ def _routes(pages: Pages) -> list[web.RouteDef]:
             answer.force_close()
         return answer
 
+    async def raw_bytes(request: web.Request) -> web.Response:
+        """Serves the query's ``hex``, without a charset."""
+        answer = web.Response(body=bytes.fromhex(request.query["hex"]))
+        answer.headers["Content-Type"] = request.query.get("type", "text/html")
+        if "csp" in request.query:
+            answer.headers["Content-Security-Policy"] = request.query["csp"]
+        return answer
+
+    async def parts(request: web.Request) -> web.StreamResponse:
+        """A document that comes in two parts a second apart."""
+        answer = web.StreamResponse(headers={"Content-Type": "text/html"})
+        await answer.prepare(request)
+        style = "style='margin:0;height:150px'"
+        await answer.write(f"<!DOCTYPE html><body style='margin:0'><p {style}>one</p>".encode())
+        await asyncio.sleep(1)
+        await answer.write(f"<p id=two {style}>two</p>".encode())
+        return answer
+
+    async def odd_header(request: web.Request) -> web.StreamResponse:
+        """An answer whose header holds bytes that are no text, written past aiohttp, which would refuse them."""
+        picture = request.path == "/odd-picture"
+        body = b"<svg xmlns='http://www.w3.org/2000/svg'/>" if picture else b"<p>odd<img src=/odd-picture>"
+        kind = b"image/svg+xml" if picture else b"text/html"
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nX-Odd: \xff\xed\xa0\xbd\xe9\r\nContent-Length: %d\r\n"
+        assert request.transport is not None
+        request.transport.write(head % (kind, len(body)) + b"Connection: close\r\n\r\n" + body)
+        request.transport.close()
+        return web.Response()
+
     async def echo(request: web.Request) -> web.Response:
         return html(f"<pre id=e>{json.dumps(dict(request.headers))}</pre>")
 
@@ -156,6 +185,11 @@ def _routes(pages: Pages) -> list[web.RouteDef]:
     return [
         web.get("/page", page),
         web.get("/raw", raw),
+        web.get("/bytes", raw_bytes),
+        web.get("/parts", parts),
+        web.post("/parts", parts),
+        web.get("/odd-header", odd_header),
+        web.get("/odd-picture", odd_header),
         web.get("/echo", echo),
         web.get("/redirect", redirect),
         web.get("/loop", loop),

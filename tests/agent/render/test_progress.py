@@ -110,3 +110,48 @@ def test_where_the_page_is():
     assert progress.unreachable_url == "http://b/"
     assert not progress.crashed
     assert fold(("Inspector.targetCrashed", {}), progress=progress).crashed
+
+
+def scheduled(delay=0, frame=MAIN):
+    return ("Page.frameScheduledNavigation", {"frameId": frame, "delay": delay})
+
+
+def started(loader="L", frame=MAIN, kind="differentDocument"):
+    return ("Page.frameStartedNavigating", {"frameId": frame, "loaderId": loader, "navigationType": kind})
+
+
+CLEARED = ("Page.frameClearedScheduledNavigation", {"frameId": MAIN})
+STOPPED = ("Page.frameStoppedLoading", {"frameId": MAIN})
+
+
+@pytest.mark.parametrize(
+    ("events", "leaving"),
+    [
+        ([scheduled()], True),
+        ([scheduled(1)], True),
+        ([scheduled(5)], False),  # a page that renews itself is a page
+        ([scheduled(), CLEARED], False),  # to a part of itself
+        ([scheduled(frame="child")], False),
+        ([scheduled(), started(), CLEARED], True),
+        ([started(), navigated()], False),
+        ([scheduled(), navigated()], False),
+        ([started(kind="sameDocument")], False),
+        ([started(kind="historySameDocument")], False),
+        ([started(frame="child")], False),
+        ([started(), done("L", "Failed", canceled=True)], False),  # a download
+        ([started(), done("L", "Failed", canceled=False)], True),  # Chrome's error page is to come
+        ([started(), done("other", "Failed", canceled=True)], True),
+        ([started(), STOPPED], False),
+    ],
+)
+def test_whether_the_page_is_about_to_be_another(events, leaving):
+    assert fold(navigated(), LOAD, *events).leaving is leaving
+
+
+def test_a_document_from_the_back_forward_cache_is_whole():
+    progress = fold(navigated())
+    fold(
+        ("Page.frameNavigated", {"type": "BackForwardCacheRestore", "frame": {"id": MAIN, "url": "u"}}),
+        progress=progress,
+    )
+    assert progress.reached("load")
