@@ -14,7 +14,7 @@ def opened() -> Cluster | None:
     there = folder.read()
     if there is None or there.shape is None:
         return None
-    return starting.opened(engines.find(), catalogue.read(), folder, there.shape, say)
+    return starting.opened(engines.find(there.engine), catalogue.read(), folder, there.shape, say)
 
 
 def say(step: str) -> None:

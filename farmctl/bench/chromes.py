@@ -13,14 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from farmctl import chromium
 from farmctl.bench import processes
 from farmctl.bench.contenders import farm_proxy, free_port
-from farmctl.bench.processes import Cores, FakeFarm
+from farmctl.bench.processes import DIRECT, Cores, FakeFarm
 from farmctl.errors import StageError
 
 AGENT_HOST = "127.8.0.1"
@@ -39,7 +38,7 @@ class RealFarm:
     def wait_free(self) -> float:
         """Wait until the pod is free again; return the seconds that took."""
         began = time.monotonic()
-        with urllib.request.urlopen(f"{self.agent}/readyz?wait=30", timeout=40) as reply:  # noqa: S310 - loopback
+        with DIRECT.open(f"{self.agent}/readyz?wait=30", timeout=40) as reply:
             json.load(reply)
         return time.monotonic() - began
 

@@ -12,7 +12,7 @@ MB = 1e6
 
 
 def conditions(pods: int) -> dict[str, Any]:
-    engine, there = engines.find(), KindFolder().read()
+    engine, there = engines.find(KindFolder().engine()), KindFolder().read()
     made: dict[str, Any] = {
         "pods": pods,
         engine.name: engine.version,
@@ -25,7 +25,7 @@ def conditions(pods: int) -> dict[str, Any]:
 
 def add_sizes(made: Section, subject: str) -> None:
     """One row an image that this farm runs."""
-    engine, there = engines.find(), KindFolder().read()
+    engine, there = engines.find(KindFolder().engine()), KindFolder().read()
     if there is None:
         return
     tags = dict(there.images) | ({"node": there.shape.node_image} if there.shape is not None else {})

@@ -136,7 +136,7 @@ def browser_image() -> str:
 
 def forget(tags: Iterable[str]) -> None:
     """Remove images from the engine and from the nodes. One that a pod still ends on stays until the next prune."""
-    engine, there = engines.find(), KindFolder().read()
+    engine, there = engines.find(KindFolder().engine()), KindFolder().read()
     found = nodes.listed(engine, there.shape.name) if there is not None and there.shape is not None else []
     for tag in tags:
         engine.run("rmi", tag, check=False)

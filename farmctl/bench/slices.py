@@ -6,12 +6,11 @@ Measured end to end, on the process: from the list request to an open door, and 
 import json
 import statistics
 import time
-import urllib.request
 from dataclasses import replace
 
 from farmctl.bench.contenders import Contender, farm_proxy
 from farmctl.bench.plans import Plan
-from farmctl.bench.processes import FakeFarm, call, http_ok, wait_for
+from farmctl.bench.processes import DIRECT, FakeFarm, call, http_ok, wait_for
 from farmctl.bench.results import Section, Verdict
 from farmctl.bench.stage import Stage, about
 from farmctl.errors import StageError
@@ -71,7 +70,7 @@ def _listed_s(farm: FakeFarm) -> float:
 
 
 def _all_known(proxy: Contender, pods: int) -> None:
-    with urllib.request.urlopen(f"{proxy.admin}/status", timeout=60) as reply:  # noqa: S310 - our own URL
+    with DIRECT.open(f"{proxy.admin}/status", timeout=60) as reply:
         known = json.load(reply)["pools"]["default"]["pods"]
     if len(known) != pods:
         raise StageError(f"the proxy knows {len(known)} pods of {pods}")

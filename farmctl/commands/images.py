@@ -43,8 +43,9 @@ def images(
     """Build what is missing, list what there is, load it into the cluster's nodes, prune what nothing needs."""
     from farmctl.images import engines
     from farmctl.reports.steps import Steps
+    from farmctl.testbeds.kind.state import KindFolder
 
-    engine = engines.find()
+    engine = engines.find(KindFolder().engine())
     if action is Action.list:
         _list(engine, output)
         return

@@ -56,7 +56,7 @@ def ensure(cluster: Cluster, installed: Installed, say: Say) -> Installed:
         remove(cluster)
         there = []
     if not there:
-        create(cluster, installed, say)
+        installed = create(cluster, installed, say)
     else:
         repair(cluster, there, installed.addresses, say)
     phase = "installing" if installed.phase == "creating" else installed.phase
@@ -64,10 +64,14 @@ def ensure(cluster: Cluster, installed: Installed, say: Say) -> Installed:
     return cluster.folder.write(msgspec.structs.replace(installed, phase=phase, addresses=addresses))
 
 
-def create(cluster: Cluster, installed: Installed, say: Say) -> None:
-    """Create the nodes, wire them, and wait until each is Ready. What a failure leaves is removed, its logs kept."""
+def create(cluster: Cluster, installed: Installed, say: Say) -> Installed:
+    """Create the nodes, wire them, and wait until each is Ready; the record with what was made. What a failure leaves
+    is removed, its logs kept.
+    """
     folder = cluster.folder
-    folder.write(msgspec.structs.replace(installed, phase="creating", addresses={}))
+    made_network = installed.made_network or not nodes.has_network(cluster.engine)
+    installed = msgspec.structs.replace(installed, phase="creating", addresses={}, made_network=made_network)
+    folder.write(installed)
     write_files(cluster)
     say(f"creating {cluster.size} node{'s' * (cluster.size > 1)} from {cluster.shape.node_image}")
     try:
@@ -82,6 +86,7 @@ def create(cluster: Cluster, installed: Installed, say: Say) -> None:
         raise StageError(
             f"the cluster could not be created: {error}", hint=LOGS_HINT.format(logs=folder.logs)
         ) from error
+    return installed
 
 
 def write_files(cluster: Cluster) -> None:

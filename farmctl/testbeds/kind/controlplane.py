@@ -20,7 +20,9 @@ AGAIN_S = 30.0  # for a step that does not come off
 FORGET = "systemctl restart kubelet"
 CONTROLLERS = "kube-controller-manager"
 PORTS = (10257, 10259)  # where controllers and scheduler tell their health
-HEALTH = "\n".join(f"curl -sk --max-time 2 https://127.0.0.1:{port}/healthz || true; echo" for port in PORTS)
+HEALTH = "\n".join(
+    f"curl --noproxy '*' -sk --max-time 2 https://127.0.0.1:{port}/healthz || true; echo" for port in PORTS
+)
 MANIFEST = f"/etc/kubernetes/manifests/{CONTROLLERS}.yaml"
 FLAG = "--endpointslice-updates-batch-period"
 RULE = f"INPUT -p tcp --dport {API_PORT} -m comment --comment {MARK} -j REJECT --reject-with tcp-reset"

@@ -27,13 +27,13 @@ def take_down(folder: KindFolder, say: Say) -> Ended:
     there = folder.read()
     if there is None:
         return Ended()
-    ended = _cluster(there.shape, folder, say) if there.shape is not None else _install(there, say)
+    ended = _cluster(there, there.shape, folder, say) if there.shape is not None else _install(there, say)
     folder.remove()
     return ended
 
 
-def _cluster(shape: Shape, folder: KindFolder, say: Say) -> Ended:
-    engine, catalogue = engines.find(), catalogues.read()
+def _cluster(there: Installed, shape: Shape, folder: KindFolder, say: Say) -> Ended:
+    engine, catalogue = engines.find(there.engine), catalogues.read()
     found = nodes.listed(engine, shape.name)
     try:
         nodes.refuse_foreign(shape.name, found, folder.fence)
@@ -42,8 +42,8 @@ def _cluster(shape: Shape, folder: KindFolder, say: Say) -> Ended:
         return Ended()
     if found:
         cluster.remove(starting.opened(engine, catalogue, folder, shape, say))
-    # kind makes its network again when it needs it; one that other nodes are on is not removed by this.
-    engine.run("network", "rm", nodes.NETWORK, check=False)
+    if there.made_network:
+        nodes.drop_network(engine)
     if left := nodes.listed(engine, shape.name):
         raise StageError(
             f"{', '.join(each.name for each in left)} could not be removed", hint=f"{engine.name} rm -f NAME"

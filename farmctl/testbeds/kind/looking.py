@@ -31,10 +31,10 @@ class OwnLook:
 
     kind = "kind"
 
-    def __init__(self, kubectl: Kubectl, namespace: str, shape: Shape) -> None:
+    def __init__(self, kubectl: Kubectl, namespace: str, shape: Shape, engine: str = "") -> None:
         self.door, self.admin = f"http://{shape.door}", f"http://{shape.admin}"
         self.kubectl = f"KUBECONFIG={kubectl.kubeconfig} kubectl -n {namespace}"
-        self._shape = shape
+        self._shape, self._engine = shape, engine
         self._cluster = _Asked(kubectl, namespace, named=self.kubectl, repair="farmctl up repairs it")
 
     async def told(self) -> Told:
@@ -45,7 +45,7 @@ class OwnLook:
 
     async def nodes(self) -> list[NodeSeen]:
         running, ready = await asyncio.gather(
-            asyncio.to_thread(_running, self._shape.name), self._cluster.nodes_ready()
+            asyncio.to_thread(_running, self._engine, self._shape.name), self._cluster.nodes_ready()
         )
         return [NodeSeen(name, running.get(name), ready.get(name)) for name in sorted({*running, *ready})]
 
@@ -139,10 +139,10 @@ def _managed(each: Json) -> bool:
     return bool((each["metadata"].get("labels") or {}).get(MANAGER_LABEL) == CONTROLLER)
 
 
-def _running(cluster: str) -> dict[str, bool]:
+def _running(engine: str, cluster: str) -> dict[str, bool]:
     """The engine's word on each node; nothing when no engine answers."""
     try:
-        found: Sequence[nodes.Node] = nodes.listed(engines.find(), cluster)
+        found: Sequence[nodes.Node] = nodes.listed(engines.find(engine), cluster)
     except StageError:
         return {}
     return {each.name: each.running and not each.paused for each in found}
@@ -161,5 +161,5 @@ def look(folder: KindFolder) -> Look:
     return (
         InstalledLook(kubectl, there)
         if there.shape is None
-        else OwnLook(kubectl, there.namespace, there.shape)
+        else OwnLook(kubectl, there.namespace, there.shape, there.engine)
     )

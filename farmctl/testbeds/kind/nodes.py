@@ -107,6 +107,18 @@ def readdress(engine: Engine, name: str, address: str) -> None:
         engine.run("network", "connect", NETWORK, name)
 
 
+def has_network(engine: Engine) -> bool:
+    return engine.run("network", "inspect", NETWORK, check=False).returncode == 0
+
+
+def drop_network(engine: Engine) -> None:
+    """Remove kind's network unless a container is on it, a stopped one too: docker would remove it from under that one,
+    which then starts never again. kind makes it again when it needs it.
+    """
+    if not engine.run("ps", "-aq", "--filter", f"network={NETWORK}").stdout.split():
+        engine.run("network", "rm", NETWORK, check=False)
+
+
 def sh(engine: Engine, name: str, script: str) -> str:
     """Run a shell script in the node; its stdout. Raises StageError with what it printed."""
     return engine.run("exec", "-i", name, "sh", "-euc", script, timeout_s=300).stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from farmctl import machine
 from farmctl.errors import StageError
-from farmctl.images.engines import Engine, unified_cgroups
+from farmctl.images.engines import Engine
 from farmctl.testbeds.kind.shapes import Shape
 
 GIB = 1 << 30
@@ -87,16 +87,17 @@ def lacks(seen: Readings, shape: Shape, *, building: bool) -> Iterator[tuple[str
 def read(engine: Engine, shape: Shape) -> Readings:
     import resource
 
-    limit = _sysctl("fs/inotify/max_user_instances")
+    # Nodes in a virtual machine have its kernel; of this machine they take the door's ports.
+    limit = None if engine.elsewhere else _sysctl("fs/inotify/max_user_instances")
     return Readings(
         engine=engine.name,
-        unified=unified_cgroups(),
-        runc=shutil.which("runc") is not None,
+        unified=engine.unified,
+        runc=engine.elsewhere or shutil.which("runc") is not None,
         instances_free=None if limit is None else limit - inotify_instances(),
         instances_limit=limit or 0,
-        watches_limit=_sysctl("fs/inotify/max_user_watches"),
+        watches_limit=None if engine.elsewhere else _sysctl("fs/inotify/max_user_watches"),
         disk_free_gib=shutil.disk_usage(_graph_root(engine)).free / GIB,
-        modules=machine.modules().verdict == "ok",
+        modules=engine.elsewhere or machine.modules().verdict == "ok",
         descriptors=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         taken_ports=tuple(
             port

@@ -18,7 +18,7 @@ def scale(folder: KindFolder, pods: int, say: Say, *, timeout_s: float | None) -
     kubectl, reach = doors.opened(there, folder, say)
     there = folder.write(msgspec.structs.replace(there, pods=pods))
     # Without it the pods would lose their way to the scenarios' pages, which is a rollout of them all.
-    harness = gateways.host_address(engines.find()) if there.shape is not None else ""
+    harness = gateways.host_address(engines.find(there.engine)) if there.shape is not None else ""
     manifests = render(kubectl.program, starting.rendering(there, folder, harness))
     applying.apply(kubectl, manifests, force=there.shape is not None)
     if timeout_s is not None:

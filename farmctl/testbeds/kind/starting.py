@@ -58,7 +58,7 @@ def bring_up(wanted: Wanted, folder: KindFolder, say: Say) -> Installed:
         raise StageError(
             f"a farm is installed in the cluster {there.context}", hint="farmctl down first, or up --context"
         )
-    engine, catalogue = engines.find(), catalogues.read()
+    engine, catalogue = engines.find(there.engine if there is not None else ""), catalogues.read()
     source = sources.choose(engine, catalogue, wanted.source, wanted.kubernetes)
     shape = shape_for(wanted, there, catalogue, engine, source)
     made = nodes.listed(engine, shape.name)
@@ -70,8 +70,9 @@ def bring_up(wanted: Wanted, folder: KindFolder, say: Say) -> Installed:
         if not made:
             preflight.check(engine, shape, building=building)
         there = Installed(phase="creating", shape=shape)
-    if wanted.pods is not None:
-        there = msgspec.structs.replace(there, pods=wanted.pods)
+    there = msgspec.structs.replace(
+        there, engine=engine.name, pods=there.pods if wanted.pods is None else wanted.pods
+    )
     running = opened(engine, catalogue, folder, shape, say)
     images = ensure_images(engine, catalogue, shape, source, say)
     mending.mend_nodes(running, say)
@@ -99,7 +100,7 @@ def shape_for(
         door_port=port,
         admin_port=port + 1,
         own_network=sources.built(catalogue, image),
-        restricted=engine.name == "podman" and not may(CAP_SYS_RESOURCE),
+        restricted=not engine.elsewhere and not may(CAP_SYS_RESOURCE),
     )
 
 

@@ -25,6 +25,8 @@ class Installed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``phase`` is "creating" until the nodes have been Ready once: a cluster left there is no cluster yet.
     ``addresses`` are the nodes' last known ones, by name: a restarted node comes back under its old one.
+    ``engine`` is the one that the nodes are containers of: only there are they found again, whatever else answers;
+    ``made_network``: kind's network there came with this cluster, and goes with it when nobody else is on it.
     """
 
     phase: Literal["creating", "installing", "up"]
@@ -36,6 +38,8 @@ class Installed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pods: int = 4
     addresses: dict[str, str] = {}
     own_namespace: bool = True
+    engine: str = ""
+    made_network: bool = False
 
 
 class KindFolder:
@@ -83,6 +87,11 @@ class KindFolder:
                 f"{self.record} is no record of this farmctl: {error}",
                 hint=f"kind delete cluster --name farm; rm -r {self.path}",
             ) from error
+
+    def engine(self) -> str:
+        """The engine that this farm's nodes are in, "" where there are none."""
+        there = self.read()
+        return "" if there is None else there.engine
 
     def write(self, installed: Installed) -> Installed:
         with explained(self.path):

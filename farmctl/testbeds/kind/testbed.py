@@ -365,7 +365,7 @@ def _opened(folder: KindFolder) -> Opened:
             f"the farm in {installed.context} has no door on this machine, and its nodes are not ours to break",
             hint="scenarios run on farmctl up --testbed kind or local",
         )
-    engine = engines.find()
+    engine = engines.find(installed.engine)
     found = nodes.listed(engine, installed.shape.name)
     if not found or installed.phase == "creating":
         raise StageError("the farm's cluster is not there or half made", hint="farmctl up repairs it")

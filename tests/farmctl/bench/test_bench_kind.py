@@ -106,7 +106,7 @@ def measured(tmp_path, monkeypatch):
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("FARMCTL_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(kind_builds.engines, "find", Engine)
+    monkeypatch.setattr(kind_builds.engines, "find", lambda _named: Engine())
     images = {"browser": "f:browser", "proxy": "f:proxy"}
     KindFolder().write(Installed(phase="up", shape=Shape(node_image="node:1"), images=images))
     records.keep(tmp_path / "cache/farmctl", "go: kubelet", "v1", 712.0)

@@ -1,11 +1,13 @@
 """A cluster of our own that does not come up, or not back: message, remedy, logs kept, nothing half made."""
 
+import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import cluster, nodes
+from farmctl.testbeds.kind import cluster, ending, nodes
 from farmctl.testbeds.kind.nodes import Node
 from farmctl.testbeds.kind.shapes import Shape
 from farmctl.testbeds.kind.state import Installed, KindFolder
@@ -51,6 +53,7 @@ def folder(tmp_path):
 def hurried(monkeypatch):
     monkeypatch.setattr(cluster, "READY_S", 0)
     monkeypatch.setattr(nodes, "start_stopped", lambda *_: [])
+    monkeypatch.setattr(nodes, "has_network", lambda _: True)
 
 
 def standing(*names):
@@ -70,6 +73,55 @@ def test_what_an_interrupted_run_left_is_removed_and_made_again(folder):
     assert kind.told == ["delete cluster", "create cluster"]
     assert there.phase == "installing"
     assert folder.read() == there
+
+
+@pytest.mark.parametrize("there_before", [True, False])
+def test_whose_network_it_is_is_written_down_before_the_nodes_are_made(folder, monkeypatch, there_before):
+    monkeypatch.setattr(nodes, "has_network", lambda _: there_before)
+    kind, recorded = Kind(folder), []
+    spoken = kind.run_kind
+
+    def run_kind(*words, timeout_s=0):
+        recorded.append(folder.read().made_network)
+        return spoken(*words, timeout_s=timeout_s)
+
+    kind.run_kind = run_kind
+    there = cluster.ensure(kind, CREATING, print)
+    assert recorded[0] is not there_before
+    assert there.made_network is not there_before
+    # An interrupted run's record is believed: the network that is there now is its own.
+    monkeypatch.setattr(nodes, "has_network", lambda _: True)
+    kind.there = []
+    assert cluster.ensure(kind, there, print).made_network is not there_before
+
+
+class Networked:
+    """An engine with these containers, by the networks they are on; stopped ones among them."""
+
+    name = "docker"
+
+    def __init__(self, on_kind=()):
+        self.on_kind, self.removed = list(on_kind), []
+
+    def run(self, *words, **_):
+        if words[:2] == ("network", "rm"):
+            self.removed.append(words[2])
+        assert words[0] != "ps" or "-aq" in words or words[:2] == ("ps", "-a"), "stopped ones count"
+        said = "\n".join(self.on_kind) if f"network={nodes.NETWORK}" in words else ""
+        return subprocess.CompletedProcess(words, 0, stdout=said, stderr="")
+
+
+@pytest.mark.parametrize(
+    ("made", "on_it", "removed"),
+    [(True, [], ["kind"]), (True, ["other-control-plane"], []), (False, [], [])],
+)
+def test_down_takes_only_a_network_that_it_made_and_nobody_is_on(folder, monkeypatch, made, on_it, removed):
+    engine, asked = Networked(on_it), []
+    monkeypatch.setattr(ending.engines, "find", lambda named: asked.append(named) or engine)
+    folder.write(msgspec.structs.replace(UP, engine="docker", made_network=made))
+    ending.take_down(folder, print)
+    assert engine.removed == removed
+    assert asked == ["docker"]  # and no other, which would find no nodes and call that the end
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ async def test_nodes_that_are_not_ours_to_see_are_none():
 
 async def test_stopped_nodes_are_told_by_the_engine_while_the_api_server_is_away(monkeypatch):
     monkeypatch.setattr(
-        looking, "_running", lambda _cluster: {"farm-worker": False, "farm-control-plane": True}
+        looking, "_running", lambda _engine, _cluster: {"farm-worker": False, "farm-control-plane": True}
     )
     look = looking.OwnLook(Cluster(nodes="refused"), "farm", Shape(node_image="x"))
     assert [(node.name, node.running, node.ready) for node in await look.nodes()] == [

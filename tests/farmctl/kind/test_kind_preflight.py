@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from farmctl.errors import StageError
+from farmctl.images.engines import Engine
 from farmctl.testbeds.kind import preflight
 from farmctl.testbeds.kind.preflight import Readings
 from farmctl.testbeds.kind.shapes import Shape
@@ -83,11 +84,21 @@ def test_all_lacks_are_told_at_once_with_exit_code_3(monkeypatch):
 
 def test_own_readings_can_be_taken(monkeypatch):
     monkeypatch.setattr(preflight, "_graph_root", lambda _: preflight.Path("/"))
-
-    class Engine:
-        name = "podman"
-
     shape = Shape(node_image="x", door_host="127.0.0.77", door_port=39222, admin_port=39223)
-    seen = preflight.read(Engine(), shape)
+    seen = preflight.read(Engine("podman", "5.4", unified=False), shape)
     assert seen.taken_ports == ()
     assert seen.disk_free_gib > 0
+    assert seen.unified is False
+
+
+def test_limits_of_this_machine_say_nothing_of_a_virtual_ones_nodes(monkeypatch):
+    monkeypatch.setattr(preflight, "_graph_root", lambda _: preflight.Path("/"))
+    monkeypatch.setattr(preflight, "_sysctl", lambda _: 8)
+    monkeypatch.setattr(preflight.shutil, "which", lambda _: None)
+    shape = Shape(node_image="x", door_host="127.0.0.77", door_port=39222, admin_port=39223)
+    seen = replace(
+        preflight.read(Engine("podman", "5.4", unified=False, elsewhere=True), shape),
+        disk_free_gib=100,
+        descriptors=1 << 20,
+    )
+    assert found(seen, shape) == []

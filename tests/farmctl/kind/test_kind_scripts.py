@@ -174,6 +174,11 @@ async def test_a_kubelet_that_waits_before_it_starts_the_api_server_again_is_mad
     ]
 
 
+def test_the_control_planes_health_is_asked_of_it_and_no_proxy():
+    # A node has the proxy of the machine in its environment; what is asked there is its own loopback.
+    assert controlplane.HEALTH.count("curl ") == controlplane.HEALTH.count("--noproxy '*'") == 2
+
+
 @pytest.mark.parametrize(
     ("inspected", "address"),
     [

@@ -63,6 +63,7 @@ def test_removal_leaves_nothing_but_what_is_not_ours(folder):
 
 class Store:
     name = "docker"
+    elsewhere = False
 
     def has_image(self, _):
         return False
@@ -88,6 +89,17 @@ def test_what_is_not_asked_for_stays_as_it_is(shape_for):
     again = shape_for(Wanted(), Installed(phase="up", shape=first))
     assert again == first
     assert shape_for(Wanted(workers=2), Installed(phase="up", shape=first)).workers == 2
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+@pytest.mark.parametrize(("may", "elsewhere"), [(True, False), (False, False), (False, True)])
+def test_nodes_are_restricted_where_their_engine_has_no_more_rights_than_we(
+    shape_for, monkeypatch, engine, may, elsewhere
+):
+    monkeypatch.setattr(Store, "name", engine)
+    monkeypatch.setattr(Store, "elsewhere", elsewhere)  # a virtual machine has rights of its own
+    monkeypatch.setattr(starting, "may", lambda _: may)
+    assert shape_for(Wanted()).restricted is (not may and not elsewhere)
 
 
 def test_cluster_keeps_its_source_unless_another_is_asked_for(shape_for):
