@@ -161,7 +161,7 @@ class AnswerReader:
     def _judge_4xx(self, status: int, body: bytes) -> Failed:
         try:
             told = _decode_told(body)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):  # nested too deeply
             told = _Told()
         if told.scope == SCOPE_CALLER:
             return Failed(DialResult.CALLER, status=status, body=body)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from farmwire.reasons import End
 
 from farmproxy.ended_leases import Ended, EndedLeases
+from farmproxy.ids import key_of
 
 
 class Kind(Enum):
@@ -48,7 +49,6 @@ class Lease:
         "expires_wall",
         "id",
         "joins",
-        "key",
         "kind",
         "label",
         "max_s",
@@ -61,10 +61,9 @@ class Lease:
     )
 
     def __init__(
-        self, id_: str, key: str, kind: Kind, *, owner: str, pool: str, label: str, max_s: float, now: float
+        self, id_: str, kind: Kind, *, owner: str, pool: str, label: str, max_s: float, now: float
     ) -> None:
         self.id = id_
-        self.key = key
         self.kind = kind
         self.owner = owner
         self.pool = pool
@@ -77,6 +76,10 @@ class Lease:
         self.joins: set[Joined] | None = None
         self.end: End | None = None
         self.by_pod = False
+
+    @property
+    def key(self) -> str:
+        return key_of(self.id)
 
     def expire_in(self, max_s: float) -> None:
         self.expires_wall = time.time() + max_s
@@ -130,13 +133,10 @@ class LeaseBook:
 
     def find(self, id_: str, owner: str | None, key: str) -> Lease | Ended | None:
         """The lease by its KEY, or by its owner's name; None when there is no such lease for this caller."""
-        lease = self.live.get(id_)
-        if key:
-            # A wrong key costs the same whether the lease exists or not.
-            right = hmac.compare_digest(key.encode(), (lease.key if lease else "-" * 32).encode())
-            return lease if right else None
-        found: Lease | Ended | None = lease or self._memory.find(id_)
-        return found if found is not None and found.owner == owner else None
+        if key and not hmac.compare_digest(key.encode(), key_of(id_).encode()):
+            return None
+        found: Lease | Ended | None = self.live.get(id_) or self._memory.find(id_)
+        return found if found is not None and (key or found.owner == owner) else None
 
     def of(self, owner: str, label: str | None) -> Iterator[Lease]:
         """The owner's running leases, oldest first; ``label`` None: all."""

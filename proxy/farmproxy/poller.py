@@ -94,7 +94,7 @@ class Poller:
                 try:
                     handler(mask)
                 except Exception as error:
-                    self._on_bug(error, handler)
+                    self._on_bug(error, handlers.get(fd, handler))  # who has the socket now gives it up
         finally:
             self._in_batch = False
             self._bury()

@@ -16,6 +16,7 @@ _PROBES = 3
 _TCP = socket.IPPROTO_TCP
 _TYPE = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _UNACKED = struct.Struct("I")
+_ESTABLISHED = b"\x01"  # tcpi_state, the first byte of struct tcp_info
 _UNACKED_OFFSET = 24  # tcpi_unacked of struct tcp_info (linux/tcp.h), segments
 _LAST_ACK_RECV_OFFSET = 56  # tcpi_last_ack_recv, milliseconds
 
@@ -77,6 +78,14 @@ def unheard_s(sock: Socket) -> tuple[bool, float]:
     unacked: int = _UNACKED.unpack_from(info, _UNACKED_OFFSET)[0]
     milliseconds: int = _UNACKED.unpack_from(info, _LAST_ACK_RECV_OFFSET)[0]
     return unacked > 0, milliseconds / 1000
+
+
+def is_open(sock: Socket) -> bool:
+    """Whether the peer has sent neither FIN nor RST, whatever bytes of it are still unread."""
+    try:
+        return sock.getsockopt(_TCP, socket.TCP_INFO, 1) == _ESTABLISHED
+    except OSError:
+        return False  # closed by ourselves
 
 
 def queued_bytes(sock: Socket) -> int:

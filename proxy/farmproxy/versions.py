@@ -66,7 +66,7 @@ class Versions:
             return
         try:
             told = msgspec.json.decode(answer.body, type=dict[str, object])
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):  # nested too deeply
             return
         found = {name: value for name in _FIELDS if isinstance(value := told.get(name), str)}
         if "Browser" in found:

@@ -1,7 +1,5 @@
 """/leases as JSON: one's own leases, their ends, renewing and ending them. Taking one is ``named``'s."""
 
-from typing import Any
-
 import msgspec
 from farmwire.reasons import End, Refusal
 
@@ -15,6 +13,9 @@ from farmproxy.ended_leases import Ended
 from farmproxy.leases import Lease, shown
 
 _BODY_KEYS = OWN_KEYS - {"token"}
+_NUMBER_LIMIT = 10**9  # as many digits as the query may have
+_Value = str | int | float | bool | None
+_decode = msgspec.json.Decoder(dict[str, _Value]).decode  # no nesting, so none too deep
 
 
 class LeasesApi:
@@ -42,11 +43,13 @@ class LeasesApi:
         if not body.strip():
             return {}
         try:
-            told: Any = msgspec.json.decode(body)
+            told = _decode(body)
+        except msgspec.ValidationError as error:
+            raise Refused(
+                Refusal.BAD_REQUEST, "the body is no JSON object whose values are text or numbers"
+            ) from error
         except msgspec.MsgspecError as error:
             raise Refused(Refusal.BAD_REQUEST, "the body is no JSON") from error
-        if not isinstance(told, dict):
-            raise Refused(Refusal.BAD_REQUEST, "the body is no JSON object")
         unknown = sorted(key for key in told if key not in _BODY_KEYS)
         if unknown:
             raise unknown_key(unknown[0], _BODY_KEYS)
@@ -68,9 +71,11 @@ class LeasesApi:
         tell_renewed(self._door, lease)
 
 
-def _as_text(key: str, value: Any) -> str:
+def _as_text(key: str, value: _Value) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{value:.9f}".rstrip("0").rstrip(".") if value >= 0 else str(value)
-    raise Refused(Refusal.BAD_REQUEST, f"{key} is neither text nor a number")
+    if isinstance(value, bool) or value is None:
+        raise Refused(Refusal.BAD_REQUEST, f"{key} is neither text nor a number")
+    if not 0 <= value < _NUMBER_LIMIT:
+        raise Refused(Refusal.BAD_REQUEST, f"{key}; allowed: numbers from 0 to below {_NUMBER_LIMIT}")
+    return f"{value:.9f}".rstrip("0").rstrip(".")

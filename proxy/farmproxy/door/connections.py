@@ -15,10 +15,10 @@ from farmproxy.door.named import NamedCaller
 from farmproxy.door.refusals import Refused
 from farmproxy.door.routes import LEASING, Does, Intent
 from farmproxy.door.wishes import judge
-from farmproxy.ids import new_id_and_key
+from farmproxy.ids import new_id
 from farmproxy.leases import Kind, Lease
 from farmproxy.poller import READ
-from farmproxy.sockets import Socket
+from farmproxy.sockets import Socket, is_open
 
 _CHUNK = 16 * 1024
 _WITH_JSON = frozenset({Does.NAME, Does.RENEW})
@@ -103,7 +103,7 @@ class Connection:
         self._close = head.old or head.has_token(b"connection", b"close")
         self._seen = (head, intent, host, secure)
         if intent.does in _WITH_JSON and head.value(b"expect") is not None:
-            self._send(answers.CONTINUE)
+            return self._send(answers.CONTINUE)
         return True
 
     def _serve(self) -> bool:
@@ -151,11 +151,11 @@ class Connection:
             intent.given = {**intent.given, **self._api.wishes(body)}
         wishes = judge(intent.given, door.rules)
         door.check_room(intent)
+        if self._left():
+            return
         door.heads.stop(self)
-        id_, key = new_id_and_key()
         lease = Lease(
-            id_,
-            key,
+            new_id(),
             _KINDS[intent.does],
             owner=owner,
             pool=wishes.pool,
@@ -174,6 +174,8 @@ class Connection:
         if not isinstance(lease, Lease):
             raise Refused(Refusal.NOT_FOUND, "no such lease")
         self._door.check_room(intent)
+        if self._left():
+            return
         self._door.heads.stop(self)
         Join(self._door, lease, self.sock, head, intent.target, self._buffer).start()
 
@@ -197,6 +199,13 @@ class Connection:
     def _refuse(self, reason: Refusal, detail: str, *, bare: bool = False) -> None:
         self._door.heads.stop(self)
         self._door.refuse(self.sock, reason, detail, bare=bare)
+
+    def _left(self) -> bool:
+        """Whether the caller went away behind its own request: no pod is dialled for it, then."""
+        if is_open(self.sock):
+            return False
+        self._gone()
+        return True
 
     def _gone(self) -> None:
         self._door.heads.stop(self)

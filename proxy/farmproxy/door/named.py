@@ -14,7 +14,7 @@ from farmproxy.door import answers
 from farmproxy.door.door import Door
 from farmproxy.leases import Lease, moment
 from farmproxy.poller import GONE
-from farmproxy.sockets import Socket, tune
+from farmproxy.sockets import Socket, is_open, tune
 
 if TYPE_CHECKING:
     from farmproxy.door.connections import Connection
@@ -60,6 +60,10 @@ class NamedCaller:
     def begin(self) -> None:
         door = self._door
         if self._pod is None:
+            return
+        if not is_open(self._sock):
+            self.close(End.DONE)  # nobody would ever know the lease's names
+            door.poller.close(self._sock)
             return
         door.named[self.lease.id] = self
         door.first_use.start(self)

@@ -189,6 +189,39 @@ async def test_delete_is_idempotent_and_ends_the_joins(farm, named_pod):
     assert await again.refusal() == (404, "not-found")
 
 
+async def test_the_key_opens_a_lease_after_its_end_too(new_farm, named_pod, tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text("alice:aaa\nbob:bbb\n")
+    farm = new_farm(tokens_file=str(tokens))
+    await farm.add(named_pod())
+    _, told = await take(farm, "?token=aaa")
+    by_key = path_of(farm, told, "http")
+    by_owner, by_other = (f"/leases/{told['id']}?token={token}" for token in ("aaa", "bbb"))
+    wrong = by_key[:-1] + ("0" if by_key[-1] != "0" else "1")
+
+    async def ask(method, target):
+        caller = await farm.caller(farm.request(method, target, Connection="close"))
+        status, fields = await caller.head()
+        body = await caller.reader.readexactly(int(fields.get("content-length", "0")))
+        return status, json.loads(body).get("end") if body else None
+
+    assert await ask("GET", by_key) == (200, None)
+    for _ in range(3):
+        assert await ask("DELETE", by_key) == (204, None)
+    await farm.idle()
+    assert await ask("GET", by_key) == await ask("GET", by_owner) == (200, "deleted")
+    assert (await ask("DELETE", by_owner))[0] == 204
+    for target in (by_other, wrong):
+        assert (await ask("GET", target))[0] == (await ask("DELETE", target))[0] == 404
+    assert (await ask("POST", by_key + "/renew"))[0] == 404
+    joined = await farm.upgrade(by_key)
+    assert await joined.refusal() == (404, "not-found")
+    clock = farm.proxy.book._clock
+    farm.proxy.book._clock = lambda: clock() + 301
+    farm.proxy.book.sweep()
+    assert (await ask("GET", by_key))[0] == (await ask("DELETE", by_key))[0] == 404
+
+
 async def test_delete_of_a_socket_lease_cuts_its_caller(farm, fakes):
     await farm.add(fakes.Pod("a"))
     caller = await farm.upgrade("/?label=x")

@@ -1,6 +1,9 @@
 """Callers that go away, at every step. Their place is free at once, and no pod is used for nothing."""
 
 import asyncio
+import contextlib
+import socket
+import struct
 
 import pytest
 
@@ -18,6 +21,71 @@ async def test_leaving_while_held(farm, fakes, how, kind):
     later = await farm.caller(farm.request("POST", "/render", b"{}"))
     assert (await later.answer())[0] == 200
     assert len(pod.shakes) == 1
+
+
+BODIES = {
+    "none": b"",
+    "whole": b"Content-Length: 2\r\n\r\n{}",
+    "announced": b"Content-Length: 2\r\n\r\n",
+    "chunked": b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
+}
+
+
+@pytest.mark.parametrize("how", ["fin", "rst"])
+@pytest.mark.parametrize("expect", [b"", b"Expect: 100-continue\r\n"], ids=["plain", "expect"])
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("kind", ["/", "/render", "/leases"])
+@pytest.mark.parametrize("free", [False, True], ids=["held", "free"])
+async def test_a_request_whose_caller_is_already_gone_costs_no_dial(
+    farm, fakes, free, kind, body, expect, how
+):
+    # Request and end reach the door together, as a caller's that gives up while the proxy is busy.
+    pod = fakes.Pod("a")
+    if free:
+        await farm.add(pod)
+    method = b"GET" if kind == "/" else b"POST"
+    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\n" if kind == "/" else b""
+    head = method + b" " + kind.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + upgrade + expect
+    with socket.create_connection(farm.address) as sock:
+        sock.sendall(head + (BODIES[body] or b"\r\n"))
+        if how == "rst":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    door = farm.proxy.door
+    quiet = len(farm.proxy.poller.handlers)
+    seen = []
+    accept = farm.proxy.listener._welcome
+    farm.proxy.listener._welcome = lambda *each: (seen.append(each), accept(*each))
+    async with asyncio.timeout(1):
+        await farm.until(lambda: seen and not farm.proxy.driver.parties and not len(door.heads))
+        await farm.until(lambda: len(farm.proxy.poller.handlers) <= quiet)
+    assert farm.counts().demand == 0
+    if not free:
+        await farm.add(pod)
+    with contextlib.suppress(TimeoutError):  # time enough for a dial, were there one
+        async with asyncio.timeout(0.05):
+            await farm.until(lambda: pod.shakes)
+    assert pod.shakes == []
+    assert farm.count("farmproxy_leases_granted_total") == 0
+
+
+@pytest.mark.parametrize("how", ["fin", "rst"])
+async def test_a_named_lease_whose_caller_left_before_its_answer_ends_at_once(farm, fakes, how):
+    left = asyncio.Event()
+
+    async def leased(pod, shake):
+        shake.accept(pod)  # the proxy finds the 101 and the caller's end in one look
+        if how == "rst":
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        caller.close()
+        await shake.reader.read()
+        left.set()
+
+    await farm.add(fakes.Pod("a", leased))
+    with socket.create_connection(farm.address) as caller:
+        caller.sendall(farm.request("POST", "/leases", b"{}"))
+        async with asyncio.timeout(1):
+            await left.wait()
+    await farm.idle()
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])

@@ -2,7 +2,7 @@
 
 import pytest
 from farmproxy.ends import settled
-from farmproxy.ids import is_id, new_id_and_key
+from farmproxy.ids import is_id, key_of, new_id
 from farmproxy.leases import Kind, Lease, LeaseBook, moment
 from farmproxy.timeouts import Timeouts
 from farmwire.reasons import End
@@ -52,7 +52,7 @@ def test_timeouts_against_a_plain_model(steps):
 
 
 def test_ids_sort_by_time_and_keys_are_128_bits():
-    made = [new_id_and_key() for _ in range(100)]
+    made = [(id_, key_of(id_)) for id_ in (new_id() for _ in range(100))]
     assert all(is_id(id_) and len(bytes.fromhex(key)) == 16 for id_, key in made)
     assert len({id_ for id_, _ in made}) == len({key for _, key in made}) == 100
     assert [id_[:9] for id_, _ in made] == sorted(id_[:9] for id_, _ in made)
@@ -64,7 +64,7 @@ def test_the_book_remembers_a_bounded_number(monkeypatch):
     monkeypatch.setattr("farmproxy.ended_leases._REMEMBERED", 3)
     book = LeaseBook(lambda: 0.0)
     for number in range(5):
-        lease = Lease(str(number), "k", Kind.SOCKET, owner="", pool="p", label="", max_s=1, now=0)
+        lease = Lease(str(number), Kind.SOCKET, owner="", pool="p", label="", max_s=1, now=0)
         book.begin(lease)
         book.ended(lease, End.DONE)
     assert [book.find(str(number), "", "") is not None for number in range(5)] == [
