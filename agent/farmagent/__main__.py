@@ -22,10 +22,10 @@ from farmagent.settings import Settings
 from farmagent.sweeps import Places
 from farmagent.uids import Uids
 
-HELP = """usage: python -m farmagent [--help | --version]
+HELP = """usage: python -m farmagent [--help | --version | --check]
 
 The process in a browser pod: owns one Chrome, serves one lease at a time, recycles between leases.
-Settings come from the environment:
+Settings come from the environment (--check: only read them, exit code 2 for wrong ones):
 """
 
 
@@ -82,11 +82,14 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"farm-agent {__version__}")
         return 0
-    if arguments:
+    if arguments not in ([], ["--check"]):
         print(f"unknown argument {arguments[0]}; try --help", file=sys.stderr)
         return 2
     try:
-        run(Settings.from_env(os.environ))
+        config = Settings.from_env(os.environ)
+        if not arguments:
+            run(config)
+            log.info("ended")
     except SettingsError as error:
         for problem in error.problems:
             print(f"farmagent: {problem}", file=sys.stderr)
@@ -94,7 +97,6 @@ def main(arguments: list[str]) -> int:
     except AgentError as error:
         print(f"farmagent: {error}", file=sys.stderr)
         return 1
-    log.info("ended")
     return 0
 
 

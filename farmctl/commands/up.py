@@ -9,6 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from farmctl.testbeds.local.settings import LocalSettings
+    from farmctl.testbeds.local.state import StateFolder
+    from farmctl.testbeds.overrides import Overrides
 
 DOOR = "127.0.0.1:9222"
 TOKEN_BYTES = 6  # names the testbed's processes, folder and firewall table; no secret
@@ -75,6 +77,15 @@ def up(
             metavar="REGISTRY/PATH", help="With --context: where the cluster pulls the images from."
         ),
     ] = "",
+    agent_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="A setting of every agent; NAME= takes the default again. Repeatable."
+        ),
+    ] = None,
+    proxy_env: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="The same of the proxy.")
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(min=1, help="Seconds until the farm has to be whole.", show_default="120, kind 300"),
@@ -82,12 +93,13 @@ def up(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress on stderr.")] = False,
 ) -> None:
     """Bring up a farm: pods with real Chromes, the lease proxy, a control plane. Exit 3 when that cannot be."""
-    from farmctl.testbeds import choosing
+    from farmctl.testbeds import choosing, overrides
     from farmctl.testbeds.kind.state import KindFolder
     from farmctl.testbeds.local.state import StateFolder, default_path
 
+    asked = overrides.asked(agent_env or (), proxy_env or ())
     if context:
-        _install(context, kubeconfig, namespace, pods, image_prefix, timeout, quiet=quiet)
+        _install(context, kubeconfig, namespace, pods, image_prefix, asked, timeout, quiet=quiet)
         return
     choice = choosing.choose(
         testbed.value,
@@ -97,9 +109,9 @@ def up(
     if not quiet:
         typer.echo(f"testbed: {choice.kind} ({choice.why})", err=True)
     if choice.kind == "kind":
-        _up_kind(pods, door, workers, name, source, kubernetes, timeout, quiet=quiet)
+        _up_kind(pods, door, workers, name, source, kubernetes, asked, timeout, quiet=quiet)
     else:
-        _up_local(pods, door, timeout or LOCAL_TIMEOUT_S, quiet=quiet)
+        _up_local(pods, door, asked, timeout or LOCAL_TIMEOUT_S, quiet=quiet)
 
 
 def _up_kind(
@@ -109,6 +121,7 @@ def _up_kind(
     name: str | None,
     source: Source,
     kubernetes: str,
+    asked: "Overrides",
     timeout_s: float | None,
     *,
     quiet: bool,
@@ -125,6 +138,7 @@ def _up_kind(
         name=name,
         source=source.value,
         kubernetes=kubernetes,
+        overrides=asked,
         timeout_s=timeout_s or KIND_TIMEOUT_S,
     )
     with folder.held(), Steps(quiet=quiet) as say:
@@ -141,6 +155,7 @@ def _install(
     namespace: str,
     pods: int | None,
     image_prefix: str,
+    asked: "Overrides",
     timeout_s: float | None,
     *,
     quiet: bool,
@@ -156,6 +171,7 @@ def _install(
         namespace=namespace,
         pods=pods,
         image_prefix=image_prefix,
+        overrides=asked,
         timeout_s=timeout_s or KIND_TIMEOUT_S,
     )
     with folder.held(), Steps(quiet=quiet) as say:
@@ -164,7 +180,9 @@ def _install(
     print(f"door   kubectl{named} --context {context} -n {namespace} port-forward service/proxy 9222")
 
 
-def _up_local(pods: int | None, door: str | None, timeout_s: float, *, quiet: bool) -> None:
+def _up_local(
+    pods: int | None, door: str | None, asked: "Overrides", timeout_s: float, *, quiet: bool
+) -> None:
     import asyncio
 
     from farmctl.reports.pod_progress import PodProgress
@@ -172,7 +190,7 @@ def _up_local(pods: int | None, door: str | None, timeout_s: float, *, quiet: bo
     from farmctl.testbeds.local.state import StateFolder, default_path
 
     folder = StateFolder(default_path())
-    settings = settings_for(folder, pods, door)
+    settings = settings_for(folder, pods, door, asked)
     with PodProgress(settings.setup.pods, quiet=quiet) as progress:
         state = asyncio.run(
             bring_up(
@@ -187,8 +205,10 @@ def _up_local(pods: int | None, door: str | None, timeout_s: float, *, quiet: bo
     _say(state)
 
 
-def settings_for(folder: Any, pods: int | None, door: str | None) -> "LocalSettings":
-    """Raises StageError when no Chromium is found, UsageError for a door that is no address."""
+def settings_for(
+    folder: "StateFolder", pods: int | None, door: str | None, asked: "Overrides"
+) -> "LocalSettings":
+    """What a farm that is there, or has crashed, was told by name stays. Raises StageError when no Chromium is found, UsageError for a door that is no address."""
     import os
     import secrets
     import tempfile
@@ -198,6 +218,8 @@ def settings_for(folder: Any, pods: int | None, door: str | None) -> "LocalSetti
     from farmctl.testbeds.base import Setup
     from farmctl.testbeds.local.settings import NETWORK, NETWORK_VARIABLE, WORK_PREFIX, LocalSettings
 
+    default = Setup()
+    wanted = asked.over(LocalSettings.remembered(folder.settings).overrides)
     token = secrets.token_hex(TOKEN_BYTES)
     door_host, door_port = address(door or DOOR)
     return LocalSettings(
@@ -205,7 +227,11 @@ def settings_for(folder: Any, pods: int | None, door: str | None) -> "LocalSetti
         work=Path(tempfile.gettempdir(), WORK_PREFIX + token),
         token=token,
         chrome=str(chromium.find()),
-        setup=Setup() if pods is None else Setup(pods=pods),
+        setup=Setup(
+            pods=default.pods if pods is None else pods,
+            agent_env=dict(wanted.agent),
+            proxy_env=dict(wanted.proxy),
+        ),
         door=f"{door_host}:{door_port}",
         admin=f"{door_host}:{door_port + 1}",
         network=os.environ.get(NETWORK_VARIABLE, NETWORK),

@@ -5,7 +5,7 @@ One of them may be away: then the other's view stands alone, and says so. The JS
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from farmctl.errors import StageError
@@ -13,6 +13,7 @@ from farmctl.reports import disagreements
 from farmctl.reports.disagreements import Compared, Disagreement
 from farmctl.testbeds.base import Pod, Readiness
 from farmctl.testbeds.looking import Look, NodeSeen, Told
+from farmctl.testbeds.overrides import Overrides
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"
@@ -58,6 +59,7 @@ class FarmStatus:
     api_remedy: str = ""
     nodes: tuple[NodeSeen, ...] = ()
     disagreements: tuple[Disagreement, ...] = ()
+    overrides: Overrides = field(default_factory=Overrides)
 
     def pods_ready(self) -> int | None:
         """None while the API server is away."""
@@ -91,6 +93,7 @@ class FarmStatus:
             "admin": self.admin,
             "podsReady": self.pods_ready(),
             "endpointsReady": self.endpoints_ready(),
+            "settings": {"agent": dict(self.overrides.agent), "proxy": dict(self.overrides.proxy)},
             "api": {"answers": not self.api_problem, "problem": self.api_problem},
             "nodes": [asdict(node) for node in self.nodes],
             "pods": [asdict(row) for row in self.rows],
@@ -127,7 +130,9 @@ async def read(look: Look) -> FarmStatus:
             return error
 
     said, proxy, nodes = await asyncio.gather(told(), look.proxy(), look.nodes())
-    seen = FarmStatus(look.kind, look.door, look.admin, [], proxy, nodes=tuple(nodes))
+    seen = FarmStatus(
+        look.kind, look.door, look.admin, [], proxy, nodes=tuple(nodes), overrides=look.overrides
+    )
     labels = {each["id"]: each["label"] for pool in _pools(proxy) for each in pool["leases"]}
     if isinstance(said, StageError):
         rows = _proxy_rows(proxy, labels)

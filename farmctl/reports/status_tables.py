@@ -38,6 +38,8 @@ def lines(seen: FarmStatus) -> list[Text]:
 
 def _lines(seen: FarmStatus) -> Iterator[Text]:
     yield Text(f"testbed {seen.kind}, door {seen.door}, {_counts(seen)}")
+    if seen.overrides.words():
+        yield Text(f"settings other than the defaults: {', '.join(seen.overrides.words())}")
     for name, pool in (seen.proxy or {}).get("pools", {}).items():
         held, leases = len(pool["held"]), len(pool["leases"])
         yield Text(f"pool {name}: {leases} leased, {held} held, demand {pool['demand']:g}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from farmctl.errors import StageError
+from farmctl.testbeds.overrides import Overrides
 
 
 class NotStaged(StageError):
@@ -65,6 +66,10 @@ class Setup:
     scaling: Scaling | None = None
     proxy_env: dict[str, str] = field(default_factory=dict)
     agent_env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def overrides(self) -> Overrides:
+        return Overrides(self.agent_env, self.proxy_env)
 
 
 class Testbed(Protocol):

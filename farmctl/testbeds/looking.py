@@ -11,6 +11,7 @@ import aiohttp
 from farmwire import paths
 
 from farmctl.testbeds.base import Pod, Readiness
+from farmctl.testbeds.overrides import Overrides
 
 if TYPE_CHECKING:
     from farmctl.testbeds.local.testbed import LocalTestbed
@@ -46,12 +47,15 @@ class Told:
 
 
 class Look(Protocol):
-    """One farm to be looked at. ``kubectl`` is how a person asks its cluster, "" where there is none."""
+    """One farm to be looked at. ``kubectl`` is how a person asks its cluster, "" where there is none; ``overrides``
+    are the settings that differ from the defaults.
+    """
 
     kind: str
     door: str
     admin: str
     kubectl: str
+    overrides: Overrides
 
     async def told(self) -> Told:
         """Raises StageError with the reason when the control plane does not say."""
@@ -72,6 +76,7 @@ class LocalLook:
     def __init__(self, testbed: "LocalTestbed") -> None:
         self._testbed = testbed
         self.door, self.admin = testbed.door, testbed.admin
+        self.overrides = testbed.overrides
 
     async def told(self) -> Told:
         return Told(await self._testbed.pods(), await self._testbed.readiness())

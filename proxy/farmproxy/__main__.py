@@ -1,4 +1,7 @@
-"""``python -m farmproxy``: settings from the environment, exit code 2 for wrong ones, 3 for an address that is taken."""
+"""``python -m farmproxy``: settings from the environment, exit code 2 for wrong ones, 3 for an address that is taken.
+
+``--check`` only reads them: 0 when the proxy would start with them.
+"""
 
 import asyncio
 import os
@@ -15,11 +18,14 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         sys.stdout.write(f"farmproxy {__version__}\n")
         return 0
-    if arguments:
-        sys.stderr.write(f"farmproxy takes no arguments but --help and --version, not {arguments[0]!r}\n")
+    if arguments not in ([], ["--check"]):
+        sys.stderr.write(
+            f"farmproxy takes no arguments but --help, --version and --check, not {arguments[0]!r}\n"
+        )
         return 2
     try:
-        return _run(Settings.from_env(os.environ))
+        settings = Settings.from_env(os.environ)
+        return 0 if arguments else _run(settings)
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2

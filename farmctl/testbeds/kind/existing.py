@@ -5,7 +5,7 @@ be given.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -19,6 +19,7 @@ from farmctl.testbeds.kind.kubectl import Kubectl, objects
 from farmctl.testbeds.kind.manifests import KINDS, ours, render
 from farmctl.testbeds.kind.shapes import CONTEXT_PREFIX
 from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.overrides import Overrides
 
 ANSWER = "--request-timeout=15s"
 VERBS = ("get", "list", "create", "patch", "delete")
@@ -34,6 +35,7 @@ class WantedInstall:
     pods: int | None = None
     image_prefix: str = ""
     timeout_s: float = 300.0
+    overrides: Overrides = field(default_factory=Overrides)
 
 
 def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
@@ -53,6 +55,7 @@ def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
     )
     if wanted.pods is not None:
         there = msgspec.structs.replace(there, pods=wanted.pods)
+    there = there.with_overrides(wanted.overrides, say)
     folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     manifests = render(kubectl.program, starting.rendering(there, folder))
     applying.refuse_foreign(kubectl, manifests)

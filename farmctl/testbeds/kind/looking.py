@@ -31,10 +31,11 @@ class OwnLook:
 
     kind = "kind"
 
-    def __init__(self, kubectl: Kubectl, namespace: str, shape: Shape, engine: str = "") -> None:
+    def __init__(self, kubectl: Kubectl, there: Installed, shape: Shape) -> None:
+        namespace, self.overrides = there.namespace, there.overrides
         self.door, self.admin = f"http://{shape.door}", f"http://{shape.admin}"
         self.kubectl = f"KUBECONFIG={kubectl.kubeconfig} kubectl -n {namespace}"
-        self._shape, self._engine = shape, engine
+        self._shape, self._engine = shape, there.engine
         self._cluster = _Asked(kubectl, namespace, named=self.kubectl, repair="farmctl up repairs it")
 
     async def told(self) -> Told:
@@ -57,6 +58,7 @@ class InstalledLook:
 
     def __init__(self, kubectl: Kubectl, there: Installed) -> None:
         self._reach = doors.ClusterReach(kubectl, there.namespace)
+        self.overrides = there.overrides
         named = f" --kubeconfig {there.kubeconfig}" if there.kubeconfig else ""
         self.kubectl = f"kubectl{named} --context {there.context} -n {there.namespace}"
         repair = f"{self.kubectl} cluster-info; the cluster is not farmctl's: ask who runs it"
@@ -158,8 +160,4 @@ def look(folder: KindFolder) -> Look:
     if there.phase == "creating":
         raise StageError(HALF_MADE, hint="wait for the farmctl up that runs, or run it again: it repairs")
     kubectl, _ = doors.opened(there, folder, lambda step: print(step, file=sys.stderr))
-    return (
-        InstalledLook(kubectl, there)
-        if there.shape is None
-        else OwnLook(kubectl, there.namespace, there.shape, there.engine)
-    )
+    return InstalledLook(kubectl, there) if there.shape is None else OwnLook(kubectl, there, there.shape)

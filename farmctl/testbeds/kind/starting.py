@@ -5,7 +5,7 @@ nodes, the manifests, the pods, the door.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -33,6 +33,7 @@ from farmctl.testbeds.kind.kubectl import Kubectl
 from farmctl.testbeds.kind.manifests import Rendering, render
 from farmctl.testbeds.kind.shapes import Shape
 from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.overrides import Overrides
 
 DOOR_S = 60
 CAP_SYS_RESOURCE = 24  # linux/capability.h
@@ -49,6 +50,7 @@ class Wanted:
     source: sources.Source = "auto"
     kubernetes: str = ""  # a minor version of the catalogue, "1.35"
     timeout_s: float = 300.0
+    overrides: Overrides = field(default_factory=Overrides)
 
 
 def bring_up(wanted: Wanted, folder: KindFolder, say: Say) -> Installed:
@@ -69,10 +71,13 @@ def bring_up(wanted: Wanted, folder: KindFolder, say: Say) -> Installed:
         building = source == "build" and not engine.has_image(shape.node_image)
         if not made:
             preflight.check(engine, shape, building=building)
-        there = Installed(phase="creating", shape=shape)
+        kept = there.overrides if there is not None else Overrides()
+        there = Installed(
+            phase="creating", shape=shape, agent_env=dict(kept.agent), proxy_env=dict(kept.proxy)
+        )
     there = msgspec.structs.replace(
         there, engine=engine.name, pods=there.pods if wanted.pods is None else wanted.pods
-    )
+    ).with_overrides(wanted.overrides, say)
     running = opened(engine, catalogue, folder, shape, say)
     images = ensure_images(engine, catalogue, shape, source, say)
     mending.mend_nodes(running, say)
@@ -173,4 +178,6 @@ def rendering(there: Installed, folder: KindFolder, harness: str = "") -> Render
         one_node=shape is not None and shape.workers == 0,
         own_namespace=there.own_namespace,
         harness=harness,
+        agent_env=there.agent_env,
+        proxy_env=there.proxy_env,
     )

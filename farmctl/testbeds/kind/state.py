@@ -14,8 +14,10 @@ from typing import Literal
 import msgspec
 
 from farmctl.errors import StageError
+from farmctl.images.gobuild import Say
 from farmctl.testbeds.kind.shapes import Shape
 from farmctl.testbeds.local.state import default_path, explained
+from farmctl.testbeds.overrides import Overrides
 
 KEY_BYTES = 32
 
@@ -24,6 +26,7 @@ class Installed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The farm in a cluster: its own (``shape``), or one that was there before (``context``).
 
     ``phase`` is "creating" until the nodes have been Ready once: a cluster left there is no cluster yet.
+    ``agent_env`` and ``proxy_env`` are the settings that differ from the defaults.
     ``addresses`` are the nodes' last known ones, by name: a restarted node comes back under its old one.
     ``engine`` is the one that the nodes are containers of: only there are they found again, whatever else answers;
     ``made_network``: kind's network there came with this cluster, and goes with it when nobody else is on it.
@@ -36,10 +39,23 @@ class Installed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kubeconfig: str = ""
     images: dict[str, str] = {}
     pods: int = 4
+    agent_env: dict[str, str] = {}
+    proxy_env: dict[str, str] = {}
     addresses: dict[str, str] = {}
     own_namespace: bool = True
     engine: str = ""
     made_network: bool = False
+
+    @property
+    def overrides(self) -> Overrides:
+        return Overrides(self.agent_env, self.proxy_env)
+
+    def with_overrides(self, asked: Overrides, say: Say) -> "Installed":
+        """With what was asked for, and what changes by it said."""
+        wanted = asked.over(self.overrides)
+        for change in wanted.changes(self.overrides):
+            say(f"setting {change}")
+        return msgspec.structs.replace(self, agent_env=dict(wanted.agent), proxy_env=dict(wanted.proxy))
 
 
 class KindFolder:

@@ -80,7 +80,8 @@ class KindTestbed:
         return cls(await asyncio.to_thread(_opened, folder))
 
     async def setup(self) -> Setup:
-        return Setup(pods=self._installed().pods)
+        there = self._installed()
+        return Setup(pods=there.pods, proxy_env=there.proxy_env, agent_env=there.agent_env)
 
     async def pods(self) -> list[Pod]:
         """As the API tells; while it is away, what the nodes say has become of those it told of last."""

@@ -47,6 +47,14 @@ class LocalSettings:
         """Raises OSError or msgspec.ValidationError when there is none, or of another version."""
         return msgspec.json.decode(path.read_bytes(), type=cls, dec_hook=_path)
 
+    @classmethod
+    def remembered(cls, path: Path) -> Setup:
+        """The setup of the farm that is there or has crashed; the defaults where there is none that can be read."""
+        try:
+            return cls.load(path).setup
+        except (OSError, msgspec.DecodeError):
+            return Setup()
+
 
 def _path(kind: type, value: object) -> object:
     if kind is Path and isinstance(value, str):

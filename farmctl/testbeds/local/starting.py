@@ -13,7 +13,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from farmctl.errors import StageError
+from farmctl.testbeds.base import Setup
 from farmctl.testbeds.local import preflight
 from farmctl.testbeds.local.control_client import ControlClient, NoFarm
 from farmctl.testbeds.local.ending import take_down
@@ -51,7 +54,7 @@ async def bring_up(
             raise StageError("another `farmctl up` is at work on this farm", hint="farmctl status -w")
         if folder.supervised():
             door = settings.door if door_named else None
-            return await _adopt(folder, pods, door, timeout_s, progress)
+            return await _adopt(folder, settings.setup, pods, door, timeout_s, progress)
         await take_down(folder, keep_up_lock=True)  # what a crash left
         try:
             preflight.check(settings)
@@ -83,7 +86,12 @@ def _launch(settings: LocalSettings, folder: StateFolder) -> "subprocess.Popen[b
 
 
 async def _adopt(
-    folder: StateFolder, pods: int | None, door: str | None, timeout_s: float, progress: Progress
+    folder: StateFolder,
+    wanted: Setup,
+    pods: int | None,
+    door: str | None,
+    timeout_s: float,
+    progress: Progress,
 ) -> State:
     client = ControlClient(folder.socket)
     state = await _answer(client)
@@ -92,6 +100,11 @@ async def _adopt(
         raise StageError(
             f"a farm is up with its door at {runs['door']}, not {door}",
             hint="farmctl down, then up again",
+        )
+    if changes := wanted.overrides.changes(msgspec.convert(runs["setup"], Setup).overrides):
+        raise StageError(
+            f"a farm is up with other settings: {'; '.join(changes)}",
+            hint="farmctl down, then the same farmctl up",
         )
     if pods is not None and pods != state["wanted"]:
         await client.verb("resize", pods=pods, scaling=None)

@@ -31,6 +31,7 @@ class LocalTestbed:
         self.door = f"http://{settings['door']}"
         self.admin = f"http://{settings['admin']}"
         self.api: str = state["api"]
+        self.overrides = msgspec.convert(settings["setup"], Setup).overrides
         reason = netcut.reason_against()
         self.cannot: dict[str, str] = {"roll_out": NO_ROLLOUT, "return_nodes": NO_NODES}
         if reason:

@@ -78,7 +78,7 @@ async def test_stopped_nodes_are_told_by_the_engine_while_the_api_server_is_away
     monkeypatch.setattr(
         looking, "_running", lambda _engine, _cluster: {"farm-worker": False, "farm-control-plane": True}
     )
-    look = looking.OwnLook(Cluster(nodes="refused"), "farm", Shape(node_image="x"))
+    look = looking.OwnLook(Cluster(nodes="refused"), Installed(phase="up"), Shape(node_image="x"))
     assert [(node.name, node.running, node.ready) for node in await look.nodes()] == [
         ("farm-control-plane", True, None),
         ("farm-worker", False, None),

@@ -55,6 +55,17 @@ async def test_second_up_keeps_the_farm_and_brings_the_count_asked_for(up, setti
         assert len(await farm.testbed.pods()) == 3
 
 
+async def test_second_up_keeps_settings_and_says_which_it_would_change(up, settings, folder):
+    spare = {"FARMAGENT_RECYCLE": "spare"}
+    with_spare = replace(settings, setup=replace(settings.setup, agent_env=spare))
+    async with up(with_spare) as farm:
+        assert farm.testbed.overrides.agent == spare
+        await start_again(with_spare, folder)
+        with pytest.raises(StageError, match="other settings: FARMAGENT_RECYCLE spare -> default"):
+            await start_again(settings, folder)
+        assert (await farm.testbed.setup()).agent_env == spare
+
+
 async def start_again(settings, folder, **asked):
     from farmctl.testbeds.local.starting import bring_up
 

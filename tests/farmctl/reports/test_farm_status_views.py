@@ -12,6 +12,7 @@ from farmctl.reports import farm_status, status_tables
 from farmctl.testbeds import finding
 from farmctl.testbeds.base import Pod, Readiness
 from farmctl.testbeds.looking import NodeSeen, Stray, Told, parsed
+from farmctl.testbeds.overrides import Overrides
 
 KNOWN = {
     "uid": "u1", "name": "b-1", "address": "10.0.0.9:9222", "state": "leased",
@@ -28,6 +29,7 @@ class Farm:
     """A Look whose parts are what the test says; an exception stands for a part that is away."""
 
     kind, door, admin, kubectl = "kind", "http://d:1", "http://a:2", "kubectl -n farm"
+    overrides = Overrides()
 
     def __init__(self, *, told=None, proxy=PROXY, nodes=()):
         self.said = told or Told(
@@ -108,6 +110,18 @@ def test_in_another_s_cluster_the_proxy_is_asked_by_the_same_way_as_all_else(run
     assert "try: kubectl auth can-i --list" in out
     assert "nothing is known of it" in out
     assert "farmctl logs" not in out
+
+
+def test_settings_that_differ_from_the_defaults_are_named(run):
+    farm = Farm()
+    farm.overrides = Overrides({"FARMAGENT_RECYCLE": "spare"}, {"FARMPROXY_HOLD_LIMIT": "5"})
+    for words in ((), ("-o", "wide")):
+        assert "FARMAGENT_RECYCLE=spare, FARMPROXY_HOLD_LIMIT=5" in run(farm, *words)[1]
+    assert json.loads(run(farm, "-o", "json")[1])["settings"] == {
+        "agent": {"FARMAGENT_RECYCLE": "spare"},
+        "proxy": {"FARMPROXY_HOLD_LIMIT": "5"},
+    }
+    assert "settings" not in run(Farm())[1]
 
 
 def test_while_the_proxy_is_away_the_api_s_view_stands(run):
