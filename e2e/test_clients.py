@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -31,9 +32,12 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Pages(BaseHTTPRequestHandler):
-    """/page sets a cookie; anything else is another page."""
+    """/page sets a cookie; anything else is another page. Serves as a proxy, too: it answers by itself for any host."""
+
+    asked: ClassVar = []  # (target, headers) of each request
 
     def do_GET(self):
+        self.asked.append((self.path, dict(self.headers)))
         body = b"<!DOCTYPE html><title>The page</title><h1>Hello</h1><a href=/other>other</a>"
         if self.path != "/page":
             body = body.replace(b"The page", b"Another")
@@ -214,6 +218,55 @@ async def test_each_playwright_browser_is_one_s_own(endpoint, pages):
         assert [page.url for page in second.contexts[0].pages if page.url != "about:blank"] == []
         await first.close()
         await second.close()
+
+
+@own_thread
+def test_a_lease_s_chrome_has_what_was_asked_for_and_the_next_one_has_not(client_door, token, pages):
+    asked = {
+        "token": token,
+        "proxy_server": urlsplit(pages).netloc,
+        "user_agent": "Mine/1 (made for this)",
+        "lang": "de-DE,de",
+        "timezone": "Asia/Tokyo",
+        "window": "1000x700",
+        "args": "--hide-scrollbars --force-device-scale-factor=2",
+    }
+    seen = """[navigator.userAgent, navigator.language, navigator.languages.join(), outerWidth, outerHeight,
+        devicePixelRatio, Intl.DateTimeFormat().resolvedOptions().timeZone, new Date(0).getTimezoneOffset()]"""
+    with sync_playwright() as playwright:
+        query = urlencode({key: value for key, value in asked.items() if value})
+        browser = playwright.chromium.connect_over_cdp(f"{client_door}/?{query}", timeout=CONNECT_MS)
+        page = browser.contexts[0].new_page()
+        page.goto("http://shop.example/page")  # a name that nobody has: only the proxy can answer for it
+        assert page.title() == "Another"
+        own = ["Mine/1 (made for this)", "de-DE", "de-DE,de", 1000, 700, 2, "Asia/Tokyo", -540]
+        assert page.evaluate(seen) == own
+        browser.close()
+        headers = [headers for target, headers in Pages.asked if target == "http://shop.example/page"][-1]
+        assert headers["User-Agent"] == "Mine/1 (made for this)"
+        assert headers["Accept-Language"].startswith("de-DE,de")
+        for _ in range(4):  # the pod that it was is among these
+            browser = playwright.chromium.connect_over_cdp(
+                f"{client_door}/?{urlencode({'token': token} if token else {})}", timeout=CONNECT_MS
+            )
+            page = browser.contexts[0].new_page()
+            page.goto(f"{pages}/page")
+            assert page.title() == "The page"
+            assert not set(page.evaluate(seen)) & set(own)
+            browser.close()
+
+
+@own_thread
+def test_an_option_that_cannot_be_had_is_an_error_at_once(client_door, token):
+    with sync_playwright() as playwright:
+        for wrong, word in (
+            ("stealth=true", "stealth"),
+            ("args=--no-sandbox", "sandbox"),
+            ("lang=_", "lang"),
+        ):
+            query = f"{wrong}&{urlencode({'token': token})}" if token else wrong
+            with pytest.raises(Error, match=word):
+                playwright.chromium.connect_over_cdp(f"{client_door}/?{query}", timeout=CONNECT_MS)
 
 
 @pytest.mark.node

@@ -6,6 +6,7 @@ and its failure is told once, before the cleaning.
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from farmagent.binaries import Binary
 from farmagent.chrome import Start, launch
 from farmagent.directories import ChromeDirectories, WorkDirectory, remove
 from farmagent.errors import ChromeLostError, ChromeStartError
+from farmagent.flags import asked
 from farmagent.heartbeats import Heartbeat
 from farmagent.logs import log
 from farmagent.settings import Settings
@@ -80,7 +82,9 @@ class Workshop:
 
 @dataclass(slots=True)
 class Browser:
-    """``user``, ``process`` and ``heartbeat`` are None until there is one."""
+    """``user``, ``process`` and ``heartbeat`` are None until there is one. ``refused``: why it left by itself before
+    its first answer, as one does that cannot make anything of its flags.
+    """
 
     number: int
     why: Why
@@ -90,7 +94,9 @@ class Browser:
     version: dict[str, Any] = field(default_factory=dict)
     promoted: asyncio.Event = field(default_factory=asyncio.Event)
     unwanted: asyncio.Event = field(default_factory=asyncio.Event)
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
     connection: cdp.Browser | None = None
+    refused: str = ""
 
     def promote(self) -> None:
         self.promoted.set()
@@ -120,7 +126,7 @@ async def live(browser: Browser, shop: Workshop, command: StartChrome, tell: Cal
     try:
         if command.after_s:
             await races.within(races.first(browser.promoted, browser.unwanted), command.after_s)
-        asked = await races.unless(_serve(browser, shop, tell), browser.unwanted)
+        asked = await races.unless(_serve(browser, shop, command, tell), browser.unwanted)
     except races.OverError:
         why = "unwanted"
     except (ChromeStartError, ChromeLostError, cdp.CdpError, cdp.CdpLost, OSError) as error:
@@ -132,18 +138,26 @@ async def live(browser: Browser, shop: Workshop, command: StartChrome, tell: Cal
         if not browser.unwanted.is_set():
             code = browser.process.returncode if browser.process is not None else None
             log.info("chrome-ended", chrome=browser.number, asked=asked, returncode=code, detail=why)
+            if code not in (None, -signal.SIGKILL) and not browser.answered.is_set():
+                browser.refused = why or f"exit code {code} at start"
         browser.kill()
         tell(ChromeFailed(browser.number, asked=asked))
         await _clean(browser, shop)
 
 
-async def _serve(browser: Browser, shop: Workshop, tell: Callable[[Event], None]) -> bool:
+async def _serve(
+    browser: Browser, shop: Workshop, command: StartChrome, tell: Callable[[Event], None]
+) -> bool:
     """Start and watch; returns whether Chrome left in order."""
     settings = shop.settings
     began = asyncio.get_running_loop().time()
     browser.user = await shop.uids.take()
     low = browser.why is Why.SPARE and shop.low_priority and not browser.promoted.is_set()
-    start = Start(browser.user, settings.chrome_args, low=low)
+    flags, environment = settings.chrome_args, {}
+    if command.options is not None:
+        flags += asked(command.options)
+        environment = {"TZ": command.options.timezone} if command.options.timezone else {}
+    start = Start(browser.user, flags, environment, low=low)
     browser.process = shop.launch(shop.binary, shop.work.fresh(browser.user), start)
     await browser.process.listening(timeout_s=settings.start_s)
     async with cdp.connect(browser.process.ws_url, timeout_s=settings.start_s) as connection:
@@ -152,6 +166,7 @@ async def _serve(browser: Browser, shop: Workshop, tell: Callable[[Event], None]
         browser.version = await connection.send("Browser.getVersion", timeout_s=settings.start_s)
         start_s = asyncio.get_running_loop().time() - began
         log.info("chrome-started", chrome=browser.number, why=browser.why, start_s=round(start_s, 3))
+        browser.answered.set()
         tell(ChromeAnswered(browser.number))
         return await _watched(browser.process, browser.heartbeat, connection)
 

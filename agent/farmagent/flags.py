@@ -6,6 +6,8 @@ Each choice was measured or stands here for a reason; ``docs/decisions`` holds t
 import os
 from pathlib import Path
 
+from farmwire.launch_options import LaunchOptions, window_of
+
 from farmagent.binaries import Binary
 from farmagent.directories import ChromeDirectories
 
@@ -63,6 +65,33 @@ def command_line(binary: Binary, directories: ChromeDirectories, extra: tuple[st
     if not _shm_is_big():
         words.append("--disable-dev-shm-usage")
     return [*words, *extra]
+
+
+def asked(options: LaunchOptions) -> tuple[str, ...]:
+    """What a lease's own options are on Chrome's command line; its time zone is in the environment instead."""
+    words = []
+    if options.proxy_server:
+        words.append(f"--proxy-server={options.proxy_server}")
+    if options.user_agent:
+        words.append(f"--user-agent={options.user_agent}")
+    if options.lang:
+        words += [f"--lang={options.lang.partition(',')[0]}", f"--accept-lang={options.lang}"]
+    if options.window:
+        words.append("--window-size={},{}".format(*window_of(options)))
+    return (*words, *options.args)
+
+
+def clash(options: LaunchOptions, own: tuple[str, ...]) -> str:
+    """A flag of FARMAGENT_CHROME_ARGS that the options would undo, "" when there is none: the pod's owner has the say,
+    and about a proxy as a whole (a bypass list of a caller's would lead around the owner's).
+    """
+    wanted = {_subject(flag) for flag in asked(options)}
+    return next((flag.partition("=")[0] for flag in own if _subject(flag) in wanted), "")
+
+
+def _subject(flag: str) -> str:
+    name = flag.partition("=")[0]
+    return "proxy" if name.startswith(("--proxy-", "--no-proxy-")) else name
 
 
 def _shm_is_big(path: Path = Path("/dev/shm")) -> bool:  # noqa: S108  (the kernel's name for it)

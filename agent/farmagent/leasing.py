@@ -10,11 +10,12 @@ import hmac
 from contextlib import suppress
 from pathlib import Path
 
-from farmwire import headers
+from farmwire import headers, launch_options
 from farmwire.headers import UPGRADE_TOKEN
+from farmwire.launch_options import LaunchOptions
 from farmwire.reasons import SCOPE_CALLER, Busy, End
 
-from farmagent import offers, races, sessions
+from farmagent import flags, offers, races, sessions
 from farmagent.connections import PeerGone
 from farmagent.http_head import HttpServerSide, Request
 from farmagent.logs import log
@@ -23,6 +24,7 @@ from farmagent.pod import LiveLease, Pod
 from farmagent.sessions import Renderer, SessionPlace
 
 PREPARING_EVERY_S = 1.0
+OPTIONS_DETAIL = 1000  # characters of Chrome's last words that a caller is told
 CLOSE = ("Connection", "close")
 
 
@@ -92,14 +94,24 @@ class Leasing:
 
     async def _lease(self, http: HttpServerSide, offer: Offer) -> bool:
         max_s = offer.lease_max_s or self._pod.settings.lease_max_s
-        lease = self._pod.ask_lease(offer.lease, max_s=max_s)
+        try:
+            options = self._options(offer)
+        except ValueError as error:
+            await self._refuse_options(http, str(error))
+            return True
+        lease = self._pod.ask_lease(offer.lease, max_s=max_s, options=options)
         if isinstance(lease, Busy):
             await self._refuse(http, lease)
             return True
         end = End.DONE
         try:
             if not await self._prepare(http, lease):
-                await self._refuse(http, self._pod.busy or Busy.RECYCLING)
+                if lease.own is not None and lease.own.refused:
+                    await self._refuse_options(
+                        http, f"Chrome ends with these: {lease.own.refused}"[:OPTIONS_DETAIL]
+                    )
+                else:
+                    await self._refuse(http, self._pod.busy or Busy.RECYCLING)
                 return True
             await self._switch(http, offer)
             self._pod.lease_began(lease)
@@ -107,6 +119,20 @@ class Leasing:
         finally:
             self._pod.lease_closed(lease.id, end)
         return False
+
+    def _options(self, offer: Offer) -> LaunchOptions | None:
+        """What the lease's Chrome is to be started with; None for the usual one. Raises ValueError."""
+        if not offer.launch:
+            return None
+        options = launch_options.from_header(offer.launch)
+        own = flags.clash(options, self._pod.settings.chrome_args)
+        if own:
+            raise ValueError(f"this pod's owner has set {own}, and that stays")
+        return options
+
+    async def _refuse_options(self, http: HttpServerSide, detail: str) -> None:
+        body = {"reason": "launch-refused", "detail": detail, "scope": SCOPE_CALLER}
+        await http.answer_json(422, body)
 
     async def _refuse(self, http: HttpServerSide, busy: Busy) -> None:
         await http.answer_json(409, {"reason": busy})

@@ -23,6 +23,7 @@ class Offer:
     dials: str
     public_base: str
     profile: str
+    launch: str
 
     def answer_headers(self, pod: str) -> list[tuple[str, str]]:
         """What the head of the caller's answer must carry."""
@@ -54,6 +55,7 @@ def read(request: Request) -> Offer:
         dials=str(_whole(request, headers.DIALS, 1)),
         public_base=base.rstrip("/"),
         profile=request.header(headers.PROFILE) or "",
+        launch=request.header(headers.LAUNCH) or "",
     )
 
 

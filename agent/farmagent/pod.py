@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from farmwire.launch_options import LaunchOptions
 from farmwire.reasons import Busy, End
 
 from farmagent import browsers, races
@@ -36,16 +37,23 @@ from farmagent.states import (
     Refuse,
     StartChrome,
     State,
+    Why,
 )
 
+OWN_CHROME_S = (
+    20.0  # for a lease's own Chrome to answer: within the proxy's limit for preparing, and 20 usual starts
+)
 MAX_SLACK_S = 5.0  # the proxy ends a lease at its longest time; the agent only where the proxy did not
 
 
 @dataclass(slots=True)
 class LiveLease:
-    """The running lease. ``over`` is set once, when every connection of it must close."""
+    """The running lease. ``over`` is set once, when every connection of it must close; ``own``: a Chrome that was
+    started for it, with options of its caller's.
+    """
 
     id: str
+    own: Browser | None = None
     began: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
     limit: asyncio.TimerHandle | None = None
@@ -117,8 +125,10 @@ class Pod:
 
     # leases
 
-    def ask_lease(self, lease: str, *, max_s: float) -> LiveLease | Busy:
-        self.tell(LeaseAsked(lease))
+    def ask_lease(
+        self, lease: str, *, max_s: float, options: LaunchOptions | None = None
+    ) -> LiveLease | Busy:
+        self.tell(LeaseAsked(lease, options))
         if self.lease is None or self.lease.id != lease or self.lease.limit is not None:
             return self.busy or Busy.BUSY
         self.limit_lease(self.lease, max_s=max_s)
@@ -134,6 +144,11 @@ class Pod:
 
     async def check_chrome(self, lease: LiveLease) -> None:
         """Return once the main Chrome has answered now, or the lease is over because it did not."""
+        if lease.own is not None:
+            if not await races.within(lease.own.answered.wait(), OWN_CHROME_S):
+                lease.own.kill()
+                await lease.over.wait()
+            return
         chrome = self.chrome
         if chrome is None or chrome.heartbeat is None:
             await lease.over.wait()
@@ -193,8 +208,14 @@ class Pod:
         now = asyncio.get_running_loop().time()
         for command in self._states.handle(event, now):
             self._do(command)
-        if isinstance(event, ChromeAnswered) and self.chrome is not None:
-            self.version = self.chrome.version
+        if (
+            isinstance(event, ChromeAnswered)
+            and self.chrome is not None
+            and self.chrome.why is not Why.OPTIONS
+        ):
+            self.version = (
+                self.chrome.version
+            )  # which the world may read: a lease's own has a caller's user agent
         if self.state is not before:
             self._state_changed(before, now)
 
@@ -235,6 +256,8 @@ class Pod:
         self.metrics.chrome_started(command.why)
         browser = Browser(command.chrome, command.why)
         self._browsers[browser.number] = browser
+        if command.options is not None and self.lease is not None:
+            self.lease.own = browser
         self._spawn(self._live(browser, command))
 
     async def _live(self, browser: Browser, command: StartChrome) -> None:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from farmwire.launch_options import LaunchOptions
 from farmwire.reasons import Busy, End
 
 ENDS_KEPT = 100  # leases whose end can still be asked for
@@ -51,6 +52,7 @@ class Why(StrEnum):
     START = "start"
     RECYCLE = "recycle"
     SPARE = "spare"
+    OPTIONS = "options"
     DIED = "died"
     RETRY = "retry"
 
@@ -77,7 +79,10 @@ class ChromeFailed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseAsked:
+    """``options``: what a Chrome of the lease's own is to be started with."""
+
     lease: str
+    options: LaunchOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,7 @@ class StartChrome:
     chrome: int
     why: Why
     after_s: float = 0.0
+    options: LaunchOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +180,8 @@ class IllegalMoveError(AssertionError):
 
 @dataclass(slots=True)
 class Lease:
+    """``used``: the Chrome that it has cannot be another's any more."""
+
     id: str
     used: bool = False
 
@@ -211,8 +219,8 @@ class PodStates:
                 self._answered(chrome, now)
             case ChromeFailed(chrome, asked):
                 commands = self._failed(chrome, now, asked=asked)
-            case LeaseAsked(lease):
-                commands = self._lease_asked(lease)
+            case LeaseAsked(lease, options):
+                commands = self._lease_asked(lease, options)
             case LeaseUsed(lease) if self.lease is not None and self.lease.id == lease:
                 self.lease.used = True
             case LeaseClosed(lease, end):
@@ -278,18 +286,31 @@ class PodStates:
         wait_s = min(BACKOFF_S * 2 ** min(self.failures - 1, 10), BACKOFF_MAX_S)
         return self._start(Why.RETRY, now, wait_s)
 
-    def _lease_asked(self, lease: str) -> list[Command]:
+    def _lease_asked(self, lease: str, options: LaunchOptions | None) -> list[Command]:
         busy = self.busy
         if busy is not None:
             return [Refuse(lease, busy)]
         self.failures = 0
-        self.lease = Lease(lease)
+        self.lease = Lease(lease, used=options is not None)
         self._move(State.LEASED)
         commands: list[Command] = [Grant(lease)]
+        if options is not None:
+            commands += self._start_own(options)
         if self.spare_after_s is not None and self.spare is None:
             self.spare = self._new_chrome()
             commands.append(StartChrome(self.spare, Why.SPARE, self.spare_after_s))
         return commands
+
+    def _start_own(self, options: LaunchOptions) -> list[Command]:
+        """Another Chrome takes the main one's place; that one, which nobody has used, is kept where two may be."""
+        usual, self.main = self.main, self._new_chrome()
+        start = StartChrome(self.main, Why.OPTIONS, options=options)
+        if usual is None:
+            return [start]
+        if self.spare_after_s is not None and self.spare is None:
+            self.spare = usual
+            return [start]
+        return [KillChrome(usual), start]
 
     def _lease_closed(self, lease: str, end: End, now: float) -> list[Command]:
         if self.lease is None or self.lease.id != lease:

@@ -7,6 +7,8 @@ All of it is plain HTTP and WebSocket at the door, so any other client works as 
 tree and a retry policy with a name.
 """
 
+from farmwire.launch_options import LaunchOptions
+
 from farmctl.client.browsers import connect
 from farmctl.client.errors import DoorUnreachable, FarmError, JobLost, PageFailed, Refused
 from farmctl.client.leases import Lease, lease
@@ -17,6 +19,7 @@ __all__ = [
     "DoorUnreachable",
     "FarmError",
     "JobLost",
+    "LaunchOptions",
     "Lease",
     "LostJobPolicy",
     "PageFailed",

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from farmctl.client.endpoints import Wishes, browser_url
+from farmwire.launch_options import LaunchOptions
+
+from farmctl.client.endpoints import NO_OPTIONS, Wishes, browser_url
 from farmctl.client.errors import JobLost, from_playwright
 from farmctl.client.transport import HOLD_DEFAULT_S, reach
 
@@ -30,14 +32,16 @@ async def connect(
     hold_s: float | None = None,
     max_s: float | None = None,
     label: str = "",
+    launch: LaunchOptions = NO_OPTIONS,
     playwright: "Playwright | None" = None,
 ) -> "AsyncIterator[Browser]":
-    """Yield Playwright's Browser over CDP on a leased pod; leaving the block ends the lease.
+    """Yield Playwright's Browser over CDP on a leased pod; leaving the block ends the lease. ``launch`` has its Chrome
+    started anew with a proxy, user agent, language, time zone, window or flags.
 
     ``playwright`` is a started driver to share; without one the block starts its own. Raises Refused,
     JobLost or DoorUnreachable; Playwright's timeout is set so that it covers the hold.
     """
-    wishes = Wishes(token=token, pool=pool, hold_s=hold_s, max_s=max_s, label=label)
+    wishes = Wishes(token=token, pool=pool, hold_s=hold_s, max_s=max_s, label=label, launch=launch)
     if playwright is None:
         from playwright.async_api import async_playwright
 

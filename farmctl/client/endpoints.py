@@ -7,19 +7,25 @@ from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from farmwire import paths
+from farmwire.launch_options import NAMES, LaunchOptions
 
 from farmctl.errors import UsageError
+
+NO_OPTIONS = LaunchOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a caller asks the door for; None and "" leave the door's default. Seconds; ``hold_s`` 0: do not hold."""
+    """What a caller asks the door for; None and "" leave the door's default. Seconds; ``hold_s`` 0: do not hold.
+    ``launch``: what the lease's Chrome is started with.
+    """
 
     token: str = ""
     pool: str = ""
     hold_s: float | None = None
     max_s: float | None = None
     label: str = ""
+    launch: LaunchOptions = NO_OPTIONS
 
     def query(self) -> dict[str, str]:
         told = {
@@ -27,7 +33,7 @@ class Wishes:
             "hold": _plain(self.hold_s),
             "max": _plain(self.max_s),
             "label": self.label,
-        }
+        } | {name: _words(getattr(self.launch, name)) for name in NAMES}
         return {key: value for key, value in told.items() if value}
 
     def headers(self) -> dict[str, str]:
@@ -51,6 +57,10 @@ def _join(door: str, path: str, wishes: Wishes | None, schemes: dict[str, str]) 
     scheme = schemes.get(parts.scheme, parts.scheme)
     query = urlencode(wishes.query()) if wishes else ""
     return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + path, query, ""))
+
+
+def _words(value: str | tuple[str, ...]) -> str:
+    return value if isinstance(value, str) else " ".join(value)
 
 
 def _plain(seconds: float | None) -> str:

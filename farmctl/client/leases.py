@@ -10,8 +10,9 @@ from typing import Any
 
 import aiohttp
 from farmwire import paths
+from farmwire.launch_options import LaunchOptions
 
-from farmctl.client.endpoints import Wishes, http_url
+from farmctl.client.endpoints import NO_OPTIONS, Wishes, http_url
 from farmctl.client.errors import FarmError, from_answer
 from farmctl.client.transport import limit, mapped
 
@@ -58,9 +59,10 @@ async def lease(
     hold_s: float | None = None,
     max_s: float | None = None,
     label: str = "",
+    launch: LaunchOptions = NO_OPTIONS,
 ) -> AsyncIterator[Lease]:
     """Yield a Lease (POST /leases). Raises Refused, JobLost or DoorUnreachable."""
-    wishes = Wishes(token=token, pool=pool, hold_s=hold_s, max_s=max_s, label=label)
+    wishes = Wishes(token=token, pool=pool, hold_s=hold_s, max_s=max_s, label=label, launch=launch)
     async with aiohttp.ClientSession(timeout=limit(hold_s)) as session:
         told = await _ask(session, door, "POST", http_url(door, paths.LEASES, wishes), wishes)
         given = Lease(

@@ -185,6 +185,7 @@ class Driver:
             waited_ms=int(command.waited_s * 1000),
             dials=command.dials,
             public_base=lease.public_base,
+            launch=lease.launch,
         )
         dialling = Dialling(
             self._desk,

@@ -52,10 +52,19 @@ _decode_told = msgspec.json.Decoder(_Told).decode
 
 
 def lease_request(
-    host: str, lease: str, *, key: str | None, max_s: int, waited_ms: int, dials: int, public_base: str
+    host: str,
+    lease: str,
+    *,
+    key: str | None,
+    max_s: int,
+    waited_ms: int,
+    dials: int,
+    public_base: str,
+    launch: str = "",
 ) -> bytes:
-    """GET /lease for a new lease."""
-    return _request(host, headers.LEASE, lease, key, max_s, waited_ms, dials, public_base)
+    """GET /lease for a new lease; ``launch`` as ``farmwire.launch_options`` writes it."""
+    more = f"{headers.LAUNCH}: {launch}\r\n" if launch else ""
+    return _request(host, headers.LEASE, lease, key, max_s, waited_ms, dials, public_base, more)
 
 
 def join_request(
@@ -74,12 +83,13 @@ def _request(
     waited_ms: int,
     dials: int,
     public_base: str,
+    more: str = "",
 ) -> bytes:
     return (
         f"GET {paths.LEASE} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\n"
         f"Upgrade: {headers.UPGRADE_TOKEN}\r\n{named}: {lease}\r\n{_key_line(key)}"
         f"{headers.LEASE_MAX_S}: {max_s}\r\n{headers.WAITED_MS}: {waited_ms}\r\n{headers.DIALS}: {dials}\r\n"
-        f"{headers.PUBLIC_BASE}: {public_base}\r\n\r\n"
+        f"{headers.PUBLIC_BASE}: {public_base}\r\n{more}\r\n"
     ).encode("latin-1")
 
 

@@ -51,6 +51,7 @@ class Lease:
         "joins",
         "kind",
         "label",
+        "launch",
         "max_s",
         "owner",
         "pod",
@@ -73,6 +74,7 @@ class Lease:
         self.began_at = self.began_wall = self.ended_at = self.expires_wall = 0.0
         self.dials = self.bytes_up = self.bytes_down = self.port = 0
         self.pod = self.pod_key = self.address = self.public_base = ""
+        self.launch = ""  # Farm-Launch, until it runs
         self.joins: set[Joined] | None = None
         self.end: End | None = None
         self.by_pod = False

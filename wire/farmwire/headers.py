@@ -13,6 +13,9 @@ WAITED_MS = "Farm-Waited-Ms"  # whole milliseconds the caller was held
 DIALS = "Farm-Dials"  # dials it took, this one counted
 PUBLIC_BASE = "Farm-Public-Base"  # ws://door/leases/ID.KEY: what the agent's /json answers build URLs on
 PROFILE = "Farm-Profile"  # a stored Chrome profile, when asked for
+LAUNCH = (
+    "Farm-Launch"  # JSON of launch_options: what this lease's Chrome is to be started with, when asked for
+)
 POD = "Farm-Pod"  # namespace/name/uid of the pod that answers
 
 PAGE_STATUS = "Farm-Page-Status"  # of /render's answer: the page's own HTTP status

@@ -7,15 +7,15 @@ from farmproxy.door import answers
 from farmproxy.door.door import Door
 from farmproxy.door.joins import tell_renewed
 from farmproxy.door.refusals import Refused
-from farmproxy.door.routes import Does, Intent
+from farmproxy.door.routes import Does, Intent, check_launch
 from farmproxy.door.wishes import OWN_KEYS, judge, unknown_key
 from farmproxy.ended_leases import Ended
 from farmproxy.leases import Lease, shown
 
 _BODY_KEYS = OWN_KEYS - {"token"}
 _NUMBER_LIMIT = 10**9  # as many digits as the query may have
-_Value = str | int | float | bool | None
-_decode = msgspec.json.Decoder(dict[str, _Value]).decode  # no nesting, so none too deep
+_Value = str | int | float | bool | list[str] | None
+_decode = msgspec.json.Decoder(dict[str, _Value]).decode  # no nesting to speak of, so none too deep
 
 
 class LeasesApi:
@@ -35,7 +35,9 @@ class LeasesApi:
                 self._door.driver.parties[lease.id].close(End.DELETED)
             return answers.nothing(close=close)
         if intent.does is Does.RENEW:
-            self._renew(intent, lease, self.wishes(body))
+            told = self.wishes(body)
+            check_launch(intent.does, told)
+            self._renew(intent, lease, told)
         return answers.ok(shown(intent.id, lease), close=close)
 
     def wishes(self, body: bytes) -> dict[str, str]:
@@ -74,7 +76,9 @@ class LeasesApi:
 def _as_text(key: str, value: _Value) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, list) and key == "args":
+        return " ".join(value)
+    if isinstance(value, bool | list) or value is None:
         raise Refused(Refusal.BAD_REQUEST, f"{key} is neither text nor a number")
     if not 0 <= value < _NUMBER_LIMIT:
         raise Refused(Refusal.BAD_REQUEST, f"{key}; allowed: numbers from 0 to below {_NUMBER_LIMIT}")

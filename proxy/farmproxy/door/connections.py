@@ -163,6 +163,7 @@ class Connection:
             max_s=wishes.max_s,
             now=door.clock(),
         )
+        lease.launch = wishes.launch
         lease.public_base = door.public_base(lease, host, secure=secure)
         if intent.does is Does.NAME:
             NamedCaller(door, lease, self, host, secure=secure).arrive(wishes.hold_s, len(body))

@@ -1,5 +1,6 @@
 """What a head asks for: pure, from head to intent, or Refused. Nothing here touches a socket, a lease or a pod."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import unquote
@@ -8,7 +9,7 @@ from farmwire.reasons import Refusal
 
 from farmproxy.door.heads import Head
 from farmproxy.door.refusals import Refused
-from farmproxy.door.wishes import KEY_SHOWN, from_headers, read_query, without_token
+from farmproxy.door.wishes import KEY_SHOWN, LAUNCH_KEYS, from_headers, read_query, without_token
 from farmproxy.ids import is_id
 
 BODY_LIMIT = 256 * 1024  # POST /render, bytes
@@ -31,6 +32,15 @@ class Does(Enum):
 
 
 LEASING = frozenset({Does.SOCKET, Does.RENDER, Does.NAME})
+_LAUNCHING = frozenset(
+    {Does.SOCKET, Does.NAME, Does.VERSION, Does.LIST}
+)  # the last two: what would be asked for
+_NOT_FOR_JOBS = {
+    "proxy_server": "which targets it may reach is judged where the pod itself connects",
+    "user_agent": "the job's own user_agent says it",
+    "window": "the job's own viewport says it",
+    "args": "a job says what it needs in its own fields",
+}
 _WITH_BODY = {Does.RENDER: BODY_LIMIT, Does.NAME: API_BODY_LIMIT, Does.RENEW: API_BODY_LIMIT}
 
 
@@ -58,8 +68,20 @@ def route(head: Head) -> Intent:
         given |= read_query(head.query)
     intent.token = given.pop("token", "") or _bearer(head)
     intent.given = given
+    check_launch(intent.does, given)
     _check_frame(head, intent)
     return intent
+
+
+def check_launch(does: Does, given: Mapping[str, str]) -> None:
+    """Refuse what Chrome would be started with where no Chrome is started, or where a job says it otherwise."""
+    if does in _LAUNCHING or LAUNCH_KEYS.isdisjoint(given):
+        return
+    for key in sorted(LAUNCH_KEYS.intersection(given)):
+        if does is not Does.RENDER:
+            raise Refused(Refusal.BAD_REQUEST, f"{key} says nothing here: name it when you take the lease")
+        if key in _NOT_FOR_JOBS:
+            raise Refused(Refusal.BAD_REQUEST, f"{key} is not taken with /render: {_NOT_FOR_JOBS[key]}")
 
 
 def _keep_query(head: Head, intent: Intent) -> None:

@@ -1,5 +1,5 @@
 """What a caller asks of its lease: pool, hold, max, label; from a JSON body, the query or headers, in this order of
-weight. Everything is judged before any hold, and a key that means nothing here is refused: a typing slip, or an option of
+weight. And what Chrome is to be started with for it (``farmwire.launch_options``), from body or query. Everything is judged before any hold, and a key that means nothing here is refused: a typing slip, or an option of
 another farm, would else go without its effect and nobody would know.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
+from farmwire import launch_options
 from farmwire.reasons import Refusal
 
 from farmproxy.door.heads import Head
@@ -16,20 +17,23 @@ from farmproxy.door.refusals import Refused
 
 LABEL_LIMIT = 64  # printable characters; it is shown in status and logs
 KEY_SHOWN = 32  # characters of an unknown key that an answer repeats
-OWN_KEYS = frozenset({"token", "pool", "profile", "hold", "max", "label"})
+_IN_HEADERS = ("token", "pool", "profile", "hold", "max", "label")
+LAUNCH_KEYS = frozenset(launch_options.NAMES)
+OWN_KEYS = LAUNCH_KEYS.union(_IN_HEADERS)
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_HEADERS = {prefix + key.encode(): key for key in OWN_KEYS for prefix in (b"", b"farm-")}
+_HEADERS = {prefix + key.encode(): key for key in _IN_HEADERS for prefix in (b"", b"farm-")}
 OWN_HEADERS = frozenset(_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """Seconds; ``hold_s`` 0: do not hold."""
+    """Seconds; ``hold_s`` 0: do not hold. ``launch``: Farm-Launch, "" where nothing of it is asked."""
 
     pool: str
     hold_s: float
     max_s: float
     label: str = ""
+    launch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,12 @@ def read_query(query: bytes | None) -> dict[str, str]:
         key = _text(raw_key)
         if key not in OWN_KEYS:
             raise unknown_key(key, OWN_KEYS)
+        value = _text(raw_value)
         if key in found:
-            raise Refused(Refusal.BAD_REQUEST, f"{key} stands in the query twice")
-        found[key] = _text(raw_value)
+            if key != "args":
+                raise Refused(Refusal.BAD_REQUEST, f"{key} stands in the query twice")
+            value = f"{found[key]} {value}"
+        found[key] = value
     return found
 
 
@@ -66,6 +73,7 @@ def unknown_key(key: str, known: Iterable[str]) -> Refused:
     names = sorted(known)
     plain = key.strip("-").replace("-", "_").lower()
     near = difflib.get_close_matches(plain, names, n=1, cutoff=0.7)
+    near = near or [name for name in names if len(plain) > 3 and name.startswith(plain)]
     meant = f"did you mean {near[0]}? " if near else ""
     return Refused(
         Refusal.BAD_REQUEST, f"unknown key {key[:KEY_SHOWN]!r}; {meant}there are: {', '.join(names)}"
@@ -111,7 +119,16 @@ def judge(given: Mapping[str, str], rules: Rules) -> Wishes:
     label = given.get("label", "")
     if len(label) > LABEL_LIMIT or not label.isprintable():
         raise Refused(Refusal.BAD_REQUEST, f"label; allowed: at most {LABEL_LIMIT} printable characters")
-    return Wishes(pool, hold_s, max_s, label)
+    return Wishes(pool, hold_s, max_s, label, _launch(given))
+
+
+def _launch(given: Mapping[str, str]) -> str:
+    if LAUNCH_KEYS.isdisjoint(given):
+        return ""
+    try:
+        return launch_options.parse(given).as_header()
+    except ValueError as error:
+        raise Refused(Refusal.BAD_REQUEST, str(error)) from error
 
 
 def _seconds(given: Mapping[str, str], key: str, default: float, ceiling: float) -> float:

@@ -28,9 +28,11 @@ PIDS = itertools.count(1_000_000_000)
 class FakeChrome:
     """Speaks enough CDP: Browser.getVersion, Browser.close, Test.echo, Test.burst; /json pages; can freeze and die."""
 
-    def __init__(self, directories, low):
+    def __init__(self, directories, start):
         self.directories = directories
-        self.low = low
+        self.low = start.low
+        self.flags, self.environment = start.flags, start.environment
+        self.product = "Own/1" if "--user-agent=x" in start.flags else "Fake/1"
         self.pid = next(PIDS)
         self.exited = asyncio.Event()
         self.returncode = None
@@ -84,7 +86,7 @@ class FakeChrome:
             while self.frozen:
                 await asyncio.sleep(0.01)
             message = json.loads(text)
-            result = {"product": "Fake/1"} if message["method"] == "Browser.getVersion" else {}
+            result = {"product": self.product} if message["method"] == "Browser.getVersion" else {}
             if message["method"] == "Test.burst":
                 for _ in range(message["params"]["count"]):
                     await connection.send("x" * message["params"]["size"])
@@ -204,10 +206,10 @@ async def pod_under_test(renderer, **env):
     chromes, fail = [], []
 
     def launch(binary, directories, start):
-        chrome = FakeChrome(directories, start.low)
+        chrome = FakeChrome(directories, start)
         chromes.append(chrome)
-        if fail and fail.pop(0):
-            chrome.end(1)
+        if fail and (code := fail.pop(0)):
+            chrome.end(int(code))
         return chrome
 
     with tempfile.TemporaryDirectory() as folder:

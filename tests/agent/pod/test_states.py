@@ -23,6 +23,7 @@ from farmagent.states import (
     State,
     Why,
 )
+from farmwire.launch_options import LaunchOptions
 from farmwire.reasons import Busy, End
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -44,6 +45,8 @@ LEASED = (*FREE, LeaseAsked("a"))
 USED = (*LEASED, LeaseUsed("a"))
 RECYCLING = (*USED, LeaseClosed("a", End.DONE))
 
+GERMAN = LaunchOptions(lang="de")
+
 TABLE = [
     ("begin", (BEGAN,), State.STARTING, [StartChrome(1, Why.START)]),
     ("started", FREE, State.FREE, []),
@@ -64,6 +67,25 @@ TABLE = [
         RECYCLING,
         State.RECYCLING,
         [EndLease("a", End.DONE), KillChrome(1), StartChrome(2, Why.RECYCLE)],
+    ),
+    (
+        "a lease with options gets a Chrome of its own",
+        (*FREE, LeaseAsked("a", GERMAN)),
+        State.LEASED,
+        [Grant("a"), KillChrome(1), StartChrome(2, Why.OPTIONS, options=GERMAN)],
+    ),
+    ("which answers", (*FREE, LeaseAsked("a", GERMAN), ChromeFailed(1), ChromeAnswered(2)), State.LEASED, []),
+    (
+        "which nobody else gets, used or not",
+        (*FREE, LeaseAsked("a", GERMAN), ChromeAnswered(2), LeaseClosed("a", End.DONE)),
+        State.RECYCLING,
+        [EndLease("a", End.DONE), KillChrome(2), StartChrome(3, Why.RECYCLE)],
+    ),
+    (
+        "which ends with its options",
+        (*FREE, LeaseAsked("a", GERMAN), ChromeFailed(2)),
+        State.RECYCLING,
+        [EndLease("a", End.BROWSER_DIED), StartChrome(3, Why.DIED)],
     ),
     ("recycled", (*RECYCLING, ChromeFailed(1), ChromeAnswered(2)), State.FREE, []),
     ("a lease that is not the running one", (*LEASED, LeaseClosed("b", End.DONE)), State.LEASED, []),
@@ -198,6 +220,13 @@ def test_the_last_ends_are_remembered():
     assert "4" not in states.ends
 
 
+def test_a_chrome_that_nobody_used_is_the_spare_of_a_lease_with_options():
+    states, commands = told(*FREE, LeaseAsked("a", GERMAN), spare_after_s=3.0)
+    assert commands == [Grant("a"), StartChrome(2, Why.OPTIONS, options=GERMAN)]
+    commands = states.handle(LeaseClosed("a", End.DONE), 30.0)
+    assert commands == [EndLease("a", End.DONE), KillChrome(2), PromoteSpare(1)]
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Whatever comes in whatever order, also late and repeated, the rules hold."""
 
@@ -206,7 +235,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.states = PodStates(spare_after_s=3.0)
         self.now = 0.0
         self.alive = set()  # Chromes started and not killed
-        self.used = set()  # Chromes that a caller's bytes reached
+        self.used = set()  # Chromes that a caller's bytes reached, or its options
         self.granted, self.ended = [], []
         self.left = 0
 
@@ -222,6 +251,8 @@ class AnyOrder(RuleBasedStateMachine):
             case StartChrome(chrome):
                 assert chrome not in self.alive
                 self.alive.add(chrome)
+                if command.options is not None:
+                    self.used.add(chrome)
             case PromoteSpare(chrome):
                 assert chrome in self.alive
             case KillChrome(chrome):
@@ -252,9 +283,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.alive.discard(chrome)
         self.tell(ChromeFailed(chrome, asked=asked))
 
-    @rule(lease=st.sampled_from("abcd"))
-    def lease_asked(self, lease):
-        self.tell(LeaseAsked(lease))
+    @rule(lease=st.sampled_from("abcd"), options=st.sampled_from([None, GERMAN]))
+    def lease_asked(self, lease, options):
+        self.tell(LeaseAsked(lease, options))
 
     @rule(lease=st.sampled_from("abcd"))
     def lease_used(self, lease):

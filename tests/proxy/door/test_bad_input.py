@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from urllib.parse import urlencode
 
 import pytest
 from farmproxy.setting_values import HostPort
@@ -159,7 +160,10 @@ UNKNOWN = {
     "max_s=5": ("'max_s'", "did you mean max?"),
     "stealth=true": ("'stealth'", "there are: "),
     "launch=%7B%22args%22%3A%5B%22--user-agent%3Dx%22%5D%7D": ("'launch'", "there are: "),
-    "hold=0&x": ("'x'", "there are: hold, label"),
+    "hold=0&x": ("'x'", "there are: args, hold, label"),
+    "--proxy-server=http://127.0.0.1:9": ("'--proxy-server'", "did you mean proxy_server?"),
+    "proxy=127.0.0.1:9": ("'proxy'", "did you mean proxy_server?"),
+    "--window-size=800,600": ("'--window-size'", "did you mean window?"),
 }
 
 
@@ -187,6 +191,92 @@ async def test_a_key_that_means_nothing_is_named_before_any_hold(farm, method, p
     detail = json.loads(body)["detail"]
     assert (status, [word in detail for word in UNKNOWN[query]]) == (400, [True, True]), detail
     assert farm.counts().demand == 0
+
+
+LAUNCH = {
+    "proxy_server=http://me:secret@proxy:3128": "leave them out and answer the proxy's 407",
+    "proxy_server=proxy": "HOST:PORT",
+    "user_agent=%C3%A9": "ASCII",
+    "user_agent=a%0D%0Ab": "printable",
+    "lang=de_DE": "de-DE",
+    "timezone=Nowhere/Land": "Europe/Berlin",
+    "timezone=../../etc/passwd": "Europe/Berlin",
+    "window=100x100": "500x200",
+    "args=--user-agent%3Dx": "say user_agent",
+    "args=--no-sandbox": "the pod decides",
+    "args=--load-extension%3D/tmp": "no path of yours",
+    "args=--hide-scrollbars&args=--hide-scrollbars": "twice",
+    "args=--hide-scrollbars%3D1": "allowed: --hide-scrollbars",
+    "args=--renderer-cmd-prefix%3Dsh": "--hide-scrollbars",
+}
+
+
+@pytest.mark.parametrize("query", LAUNCH)
+async def test_a_launch_option_that_cannot_be_had_is_refused_before_any_hold(farm, query):
+    for head in (
+        farm.request("GET", f"/json/version?{query}"),
+        farm.request("POST", f"/leases?{query}", b""),
+    ):
+        caller = await farm.caller(head)
+        status, _, body = await caller.answer()
+        detail = json.loads(body)["detail"]
+        assert (status, LAUNCH[query] in detail) == (400, True), detail
+        assert "secret" not in detail
+    assert farm.counts().demand == 0
+
+
+async def test_a_launch_option_where_no_chrome_is_started_for_it_is_refused(farm, fakes):
+    for method, target, body in (
+        ("GET", "/leases?lang=de", None),
+        ("POST", "/leases/01M8NWAAWR7VZ1W090NQPYFS4R/renew?lang=de", b"{}"),
+        ("POST", "/render?proxy_server=proxy:3128", b"{}"),
+        ("POST", "/render?user_agent=x", b"{}"),
+        ("POST", "/render?window=800x600", b"{}"),
+        ("POST", "/render?args=--hide-scrollbars", b"{}"),
+    ):
+        caller = await farm.caller(farm.request(method, target, body))
+        assert await caller.refusal() == (400, "bad-request"), target
+
+
+async def test_launch_options_reach_the_agent_in_the_handshake_alone(farm, fakes):
+    asked = {
+        "proxy_server": "http://[::1]:3128",
+        "user_agent": 'Mozilla/5.0 ("quoted"; a\\b)',
+        "lang": "de-DE,en",
+        "timezone": "Europe/Berlin",
+        "window": "1280x800",
+        "args": ["--hide-scrollbars", "--font-render-hinting=none"],
+    }
+
+    async def leased(pod, shake):
+        shake.accept(pod)
+        await shake.reader.read()
+
+    pod = fakes.Pod("a", fakes.serve_echo, fakes.serve_render, leased)
+    await farm.add(pod)
+    query = urlencode(asked, doseq=True)
+    caller = await farm.upgrade(f"/devtools/browser/farm?{query}&label=x")
+    assert (await caller.head())[0] == 101
+    assert json.loads(pod.shakes[0].fields["farm-launch"]) == asked
+    assert pod.shakes[0].request.startswith(b"GET /devtools/browser/farm HTTP/1.1\r\n")
+    caller.close()
+    await farm.idle()
+    caller = await farm.caller(farm.request("POST", "/render?lang=de&timezone=UTC", b"{}"))
+    assert (await caller.answer())[0] == 200
+    assert json.loads(pod.shakes[1].fields["farm-launch"]) == {"lang": "de", "timezone": "UTC"}
+    await farm.idle()
+    api = await farm.caller(farm.request("POST", "/leases", json.dumps(asked).encode()))
+    assert (await api.answer())[0] == 201
+    assert json.loads(pod.shakes[2].fields["farm-launch"]) == asked
+    (told,) = farm.proxy.book.live.values()
+    renewed = await farm.caller(farm.request("POST", f"/leases/{told.id}/renew", b'{"lang": "de"}'))
+    assert await renewed.refusal() == (400, "bad-request")
+
+
+async def test_discovery_hands_launch_options_on_to_the_socket(farm):
+    caller = await farm.get("/json/version?lang=de-DE&args=--hide-scrollbars")
+    told = json.loads((await caller.answer())[2])
+    assert told["webSocketDebuggerUrl"].endswith("/farm?lang=de-DE&args=--hide-scrollbars")
 
 
 async def test_a_query_of_empty_parts_says_nothing(farm):
