@@ -119,6 +119,10 @@ class Driver:
         self.parties[lease.id] = party
         self.tell(ev.CallerArrived(lease.id, lease.pool, hold_s, lease.max_s, lease.label, cost))
 
+    def grow(self, party: Party, cost: int) -> None:
+        """The caller waits, and holds so many bytes by now; it may be refused for that."""
+        self.tell(ev.CallerGrew(party.lease.id, cost))
+
     def leave(self, party: Party) -> None:
         """The caller is gone before its session began."""
         if self.parties.pop(party.lease.id, None) is not None:

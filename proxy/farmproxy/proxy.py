@@ -48,7 +48,7 @@ class Proxy:
         self.settings = settings
         self.log = log
         self.metrics = metrics or Metrics(settings.pools)
-        self.farm = Farm(limits(settings))
+        self.farm = Farm(limits(settings, descriptors))
         self.draining = False
         self.watch_age: Callable[[], float] = lambda: 0.0
         self.all_listed: Callable[[], bool] = lambda: True

@@ -103,11 +103,8 @@ class Tunnel:
         self.over = False
         self.by_pod = False  # the pod's side ended it
 
-    def start(self, sent: int, pending: bytes, mask: int = READ) -> None:
-        """Begin: ``sent`` bytes were written to the pod, ``pending`` are still to be. ``mask``: what the poller was
-        asked for on the caller's socket.
-        """
-        self._caller_mask = mask
+    def start(self, sent: int, pending: bytes) -> None:
+        """Begin: ``sent`` bytes were written to the pod, ``pending`` are still to be."""
         desk = self._desk
         desk.poller.hand_over(self.caller, self._on_caller)
         desk.poller.hand_over(self.pod, self._on_pod)

@@ -34,6 +34,10 @@ _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where a pod finds 
 # What a kubelet injects for a Service called farmproxy or farmproxy-admin; nobody's typing slip.
 _SERVICE_LINK = re.compile(r"(^|_)(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)$")
 
+# Of all pools together: with everything else a proxy needs (docs/operating.md) it stays below the manifest's 512 MiB.
+HOLD_BYTES = 192 * 1024 * 1024
+ASK_PLACES, MIN_ASK_PLACES = 2048, 16  # long polls of a pool at once, a descriptor each
+
 T = TypeVar("T")
 
 
@@ -141,10 +145,13 @@ def help_text() -> str:
     return "\n".join(lines) + "\n"
 
 
-def limits(settings: Settings) -> dict[str, Limits]:
-    """The core's numbers for each pool."""
+def limits(settings: Settings, descriptors: int) -> dict[str, Limits]:
+    """The core's numbers for each pool. ``descriptors``: what this process may have open."""
+    pools = len(settings.pools)
     each = Limits(
         hold_limit=settings.hold_limit,
+        hold_bytes=HOLD_BYTES // pools,
+        ask_places=min(ASK_PLACES, max(MIN_ASK_PLACES, descriptors // 16 // pools)),
         set_aside_s=settings.set_aside_s,
         set_aside_max_s=settings.set_aside_max_s,
         recycle_s=settings.recycle_s,

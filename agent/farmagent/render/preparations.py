@@ -19,6 +19,8 @@ def preparations(request: RenderRequest) -> list[Command]:
         ("Emulation.setDeviceMetricsOverride", metrics),
         ("Emulation.setScrollbarsHidden", {"hidden": True}),
     ]
+    if request.cookies:
+        commands.append(("Network.setCookies", {"cookies": _cookies(request)}))
     return commands
 
 
@@ -41,3 +43,19 @@ def common(request: RenderRequest) -> list[Command]:
         attach = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True}
         commands.append(("Target.setAutoAttach", attach))
     return commands
+
+
+def _cookies(request: RenderRequest) -> list[dict[str, Any]]:
+    cookies = []
+    for cookie in request.cookies:
+        fields = {
+            name: value
+            for name in ("name", "value", "url", "domain", "path", "httpOnly", "secure", "sameSite")
+            if (value := getattr(cookie, name)) or name == "value"
+        }
+        if cookie.expires >= 0:
+            fields["expires"] = cookie.expires
+        if not (cookie.url or cookie.domain):
+            fields["url"] = request.url
+        cookies.append(fields)
+    return cookies

@@ -1,9 +1,9 @@
 """Which agents are asked whether they are free, and when.
 
-Rules: one question a pod at a time; unready pods are asked by long poll, at most ``ask_sample`` at once; pods
-set aside are asked only while callers are held and nothing is free, at most ``ask_sample`` at once and each at most
-once a second; an answer "not free" that comes before its wait is over is followed by a growing pause, so that no
-agent can make the proxy spin.
+Rules: one question a pod at a time; unready pods are asked by long poll, all of them where ``ask_places`` are enough, else
+in turns, so short that each has one within WITHIN_S; questions begin at a bounded pace; pods set aside are asked only
+while callers are held and nothing is free, at most ``ask_sample`` at once and each at most once a second; an answer "not
+free" that comes before its wait is over is followed by a growing pause, so that no agent can make the proxy spin.
 """
 
 from collections import OrderedDict
@@ -14,7 +14,11 @@ from farmproxy.core.pods import AskKind, Pod
 from farmproxy.core.timers import Timer
 from farmproxy.core.turns import Turn
 
-LONG_ASK_S = 30.0  # an unready pod's long poll; longer ones gain nothing and hold a connection
+LONG_ASK_S = 30.0  # an unready pod's long poll; longer ones gain nothing
+WITHIN_S = 3.5  # while callers are held: a round of all unready pods, where the places are too few
+GRACE_S = 1.0  # for an answer to come after its wait, before its place is taken by another
+BURST = 16  # questions begun at once: a thousand would stop the relay for a tenth of a second
+BURST_EVERY_S = 0.02
 PAUSE_S = 0.5  # the first pause
 PAUSE_MAX_S = 2.0  # while the agent answers: a pod must not stay unused much longer than it is busy
 PAUSE_LOST_MAX_S = 30.0  # while the agent cannot be asked
@@ -25,18 +29,21 @@ Queue = OrderedDict[PodKey, Pod]
 
 
 class Asks:
-    def __init__(self, turn: Turn, pool: str, sample: int) -> None:
+    def __init__(self, turn: Turn, pool: str, places: int, sample: int) -> None:
         self._turn = turn
         self._pool = pool
+        self.places = places
         self.sample = sample
         self.waiting: Queue = OrderedDict()  # unready by the agent's word: asked always
         self.quiet: Queue = (
             OrderedDict()
         )  # unready otherwise: asked while callers are held and nothing is free
         self.aside: Queue = OrderedDict()  # set aside, by ask_after
-        self.long_open = 0
+        self.long: Queue = OrderedDict()  # under their long poll, the oldest first
         self.aside_open = 0
         self.wake: Timer | None = None  # for the next pod set aside
+        self.burst: Timer | None = None  # until it rings no long poll begins
+        self.turn_over: Timer | None = None  # for the oldest long poll, where others need its place
 
     def recycle(self, pod: Pod) -> None:
         """Ask until the recycle limit. A pod that will never be free again is asked once, at once, because the
@@ -63,13 +70,8 @@ class Asks:
 
     def fill(self, starving: bool) -> None:
         """Use the open places. ``starving``: callers are held and nothing is free."""
-        while self.long_open < self.sample:
-            queue = self.waiting or (self.quiet if starving else None)
-            if not queue:
-                break
-            pod = self._dequeue(next(iter(queue.values())))
-            self.long_open += 1
-            self._ask(pod, AskKind.BUSY, LONG_ASK_S)
+        if self.burst is None and (self.waiting or (starving and self.quiet)):
+            self._fill_long(starving)
         if starving and self.aside:
             self._fill_aside()
 
@@ -81,8 +83,8 @@ class Asks:
         return kind
 
     def pause_after(self, pod: Pod, *, reached: bool) -> float:
-        """Seconds to wait before the pod is asked again, 0 if its question took its full wait."""
-        if self._turn.now - pod.asked_at >= max(pod.ask_wait_s, PAUSE_S):
+        """Seconds to wait before the pod is asked again, 0 if its question took its full wait (two clocks measure it)."""
+        if self._turn.now - pod.asked_at >= (0.9 * pod.ask_wait_s or PAUSE_S):
             return 0.0
         return self.grow_pause(pod, PAUSE_MAX_S if reached else PAUSE_LOST_MAX_S)
 
@@ -97,6 +99,43 @@ class Asks:
         if pod.ask is not None:
             self._close(pod)
             self._turn.do(StopAsking(self._pool, pod.key))
+
+    def _fill_long(self, starving: bool) -> None:
+        to_ask = len(self.waiting) + (len(self.quiet) if starving else 0)
+        in_all = len(self.long) + to_ask
+        crowded = starving and in_all > self.places
+        wait_s = WITHIN_S * self.places / in_all if crowded else LONG_ASK_S
+        for _ in range(min(BURST, to_ask)):
+            if len(self.long) >= self.places and not (crowded and self._end_turn(wait_s)):
+                return
+            pod = self._dequeue(self._next_long(starving))
+            self.long[pod.key] = pod
+            self._ask(pod, AskKind.BUSY, wait_s)
+        if to_ask > BURST:
+            self.burst = self._turn.after(BURST_EVERY_S, self._burst_over, None)
+
+    def _next_long(self, starving: bool) -> Pod:
+        """The one that was not asked for the longest."""
+        queues = (self.waiting, self.quiet) if starving else (self.waiting,)
+        return min((next(iter(queue.values())) for queue in queues if queue), key=lambda pod: pod.asked_at)
+
+    def _end_turn(self, wait_s: float) -> bool:
+        """Whether the oldest long poll, begun when there was more room, could be ended for another."""
+        oldest = next(iter(self.long.values()))
+        left_s = oldest.asked_at + wait_s + GRACE_S - self._turn.now
+        if left_s > 0.0:
+            if self.turn_over is None:
+                self.turn_over = self._turn.after(left_s, self._turn_is_over, None)
+            return False
+        self.drop(oldest)
+        self._line_up(oldest)
+        return True
+
+    def _burst_over(self, _: None) -> None:
+        self.burst = None
+
+    def _turn_is_over(self, _: None) -> None:
+        self.turn_over = None
 
     def _fill_aside(self) -> None:
         now = self._turn.now
@@ -123,7 +162,7 @@ class Asks:
     def _close(self, pod: Pod) -> AskKind | None:
         kind, pod.ask = pod.ask, None
         if kind is AskKind.BUSY:
-            self.long_open -= 1
+            del self.long[pod.key]
         elif kind is AskKind.SET_ASIDE:
             self.aside_open -= 1
         return kind

@@ -45,6 +45,13 @@ class CallerArrived(msgspec.Struct, frozen=True, gc=False):
     cost: int = 0
 
 
+class CallerGrew(msgspec.Struct, frozen=True, gc=False):
+    """More of the caller's bytes have come while it waits: it holds ``cost`` bytes of memory now."""
+
+    id: str
+    cost: int
+
+
 class CallerLeft(msgspec.Struct, frozen=True, gc=False):
     """The caller's connection ended before its session began."""
 
@@ -99,6 +106,7 @@ class DoorClosed(msgspec.Struct, frozen=True, gc=False):
 Event = (
     PodsChanged
     | CallerArrived
+    | CallerGrew
     | CallerLeft
     | DialSucceeded
     | DialFailed

@@ -23,11 +23,14 @@ from farmproxy.core.story import Ended, as_text, note
 from farmproxy.core.turns import Turn
 from farmproxy.core.views import counts_of, view_of
 
-CallerEvent = ev.CallerLeft | ev.DialSucceeded | ev.DialFailed | ev.SessionEnded | ev.LeaseRenewed
+CallerEvent = (
+    ev.CallerGrew | ev.CallerLeft | ev.DialSucceeded | ev.DialFailed | ev.SessionEnded | ev.LeaseRenewed
+)
 
 # When a caller's event may happen. A lease that was told to close can no longer be renewed, and whoever was
 # refused or has left is unknown: the driver sends nothing more about it.
 LEGAL: dict[type[CallerEvent], frozenset[Phase]] = {
+    ev.CallerGrew: frozenset({Phase.HELD, Phase.DIALLING}),
     ev.CallerLeft: frozenset({Phase.HELD, Phase.DIALLING}),
     ev.DialSucceeded: frozenset({Phase.DIALLING}),
     ev.DialFailed: frozenset({Phase.DIALLING}),
@@ -56,6 +59,7 @@ class Farm:
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.PodsChanged: self._pods_changed,
             ev.CallerArrived: self._caller_arrived,
+            ev.CallerGrew: self._caller_grew,
             ev.CallerLeft: self._caller_left,
             ev.DialSucceeded: self._dial_succeeded,
             ev.DialFailed: self._dial_failed,
@@ -138,6 +142,10 @@ class Farm:
         note(caller.story, (self._turn.now, event))
         pool.arrived(caller, door_closed=self._door_closed_at is not None)
         pool.settle()
+
+    def _caller_grew(self, event: ev.CallerGrew) -> None:
+        caller, pool = self._begin(event)
+        pool.grew(caller, event.cost)
 
     def _caller_left(self, event: ev.CallerLeft) -> None:
         caller, pool = self._begin(event)

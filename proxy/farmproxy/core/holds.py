@@ -26,6 +26,10 @@ class Holds:
         self.cost += caller.cost
         heapq.heappush(self._heap, (caller.seq, caller))
 
+    def grow(self, caller: Caller, cost: int) -> None:
+        self.cost += cost - caller.cost
+        caller.cost = cost
+
     def take(self) -> Caller:
         """The caller whose turn it is. Only when someone is held; the caller sets its new phase."""
         while True:

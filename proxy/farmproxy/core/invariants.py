@@ -31,7 +31,8 @@ def check(
         _check_pairs(pool, mine)
         _check_asks(pool.asks, list(pool.roster.pods.values()))
         owned += sum(pod.timer is not None for pod in pool.roster.pods.values())
-        owned += pool.asks.wake is not None
+        asks = pool.asks
+        owned += sum(timer is not None for timer in (asks.wake, asks.burst, asks.turn_over))
     _must(owned == timers, f"{timers} timers are set, {owned} belong to someone")
     for caller in callers.values():
         late = door_closed_at is not None and caller.seq > door_closed_at
@@ -103,11 +104,12 @@ def _check_pairs(pool: Pool, callers: list[Caller]) -> None:
 
 def _check_asks(asks: Asks, pods: list[Pod]) -> None:
     """A question belongs to a state; the samples keep their bounds; no pod that will never be free is lined up."""
-    long_open = sum(pod.ask is AskKind.BUSY for pod in pods)
+    long = {pod.key for pod in pods if pod.ask is AskKind.BUSY}
     aside_open = sum(pod.ask is AskKind.SET_ASIDE for pod in pods)
-    _must(asks.long_open == long_open, f"{asks.long_open} long polls counted, {long_open} are")
+    _must(asks.long.keys() == long, f"{len(asks.long)} long polls counted, {len(long)} are")
     _must(asks.aside_open == aside_open, f"{asks.aside_open} pods set aside counted asked, {aside_open} are")
-    _must(max(long_open, aside_open) <= asks.sample, "more agents are asked than the sample allows")
+    _must(len(long) <= asks.places, "more long polls than places")
+    _must(aside_open <= asks.sample, "more pods set aside are asked than the sample allows")
     queued = sum(map(len, (asks.waiting, asks.quiet, asks.aside)))
     _must(queued == sum(pod.queue is not None for pod in pods), "pods and queues to be asked disagree")
     for pod in pods:

@@ -10,4 +10,5 @@ class Limits:
     set_aside_s: float = 2.0
     set_aside_max_s: float = 60.0
     recycle_s: float = 30.0  # after a lease, how long the agent's word is waited for
-    ask_sample: int = 16  # pods believed busy elsewhere that are asked at once while callers are held
+    ask_places: int = 2048  # pods believed busy elsewhere that are asked at once: a connection each
+    ask_sample: int = 16  # pods set aside that are asked at once while callers are held

@@ -20,6 +20,7 @@ from farmproxy.core.turns import Turn
 from farmproxy.core.verdicts import Verdicts
 
 FOREVER = float("inf")
+_NO_MEMORY = "the callers held take all the memory set for them"
 
 
 class Pool:
@@ -31,7 +32,7 @@ class Pool:
         self.holds = Holds()
         self.dialling = 0
         self.leases: dict[str, Caller] = {}
-        self.asks = Asks(turn, name, limits.ask_sample)
+        self.asks = Asks(turn, name, limits.ask_places, limits.ask_sample)
         self.roster = Roster(turn, self.asks, FreePods(choice), ended)
         self.verdicts = Verdicts(turn, limits, self.roster, self.asks)
         self._turn = turn
@@ -52,9 +53,19 @@ class Pool:
         elif len(self.holds) >= self.limits.hold_limit:
             self._refuse(caller, Refusal.QUEUE_FULL, f"{len(self.holds)} callers are held already")
         elif self.holds.cost + caller.cost > self.limits.hold_bytes:
-            self._refuse(caller, Refusal.QUEUE_FULL, "the callers held take all the memory set for them")
+            self._refuse(caller, Refusal.QUEUE_FULL, _NO_MEMORY)
         else:
             self._hold(caller)
+
+    def grew(self, caller: Caller, cost: int) -> None:
+        """It is refused if what it sent does not fit, and nobody else is; who is being dialled is let finish."""
+        if caller.phase is not Phase.HELD:
+            caller.cost = cost
+        elif self.holds.cost + cost - caller.cost <= self.limits.hold_bytes:
+            self.holds.grow(caller, cost)
+        else:
+            self.holds.leave(caller)
+            self._refuse(caller, Refusal.QUEUE_FULL, _NO_MEMORY)
 
     def left(self, caller: Caller) -> None:
         if caller.phase is Phase.HELD:

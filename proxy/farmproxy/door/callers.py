@@ -1,25 +1,23 @@
 """A caller with a session of its own: a WebSocket or a render job, from its head to the end of its connection.
 
-While it waits its socket is watched: FIN or RST frees its place at once, early bytes are kept up to a bound. Beyond the
-bound nothing is read, and the kernel still reports FIN (EPOLLRDHUP) unless its own buffer is full, too: then the caller's
-hold limit ends the wait.
+While it waits its socket is watched: FIN or RST frees its place at once; what it sends is read, so that none stays in the
+kernel's memory, kept up to a bound and counted at what it costs. Who sends more is refused, and nobody else is.
 """
 
 from farmwire.reasons import End, Refusal
 
 from farmproxy.dials import Dialling
 from farmproxy.door import answers
-from farmproxy.door.door import EARLY_BUDGET, EARLY_LIMIT, Door
+from farmproxy.door.door import CALLER_COST, EARLY_LIMIT, Door
 from farmproxy.door.heads import Head, for_pod
 from farmproxy.door.routes import BODY_LIMIT
 from farmproxy.door.wishes import OWN_HEADERS
 from farmproxy.leases import Kind, Lease
-from farmproxy.poller import BROKEN, GONE, READ
 from farmproxy.relay import Tunnel
 from farmproxy.sockets import Socket, authority
 
 _NOT_FOR_PODS = OWN_HEADERS | {b"host", b"origin", b"authorization", b"expect"}
-_OVERHEAD = 2048  # bytes of Python objects a caller costs while it waits
+_CHUNK = 64 * 1024
 _UNANSWERED = {
     End.MAX: (Refusal.LEASE_MAX, "the lease reached its longest time before the answer began"),
     End.IDLE: (Refusal.LEASE_MAX, "the lease reached its idle limit before the answer began"),
@@ -29,9 +27,15 @@ _UNANSWERED = {
 _LOST = (Refusal.POD_LOST, "the pod was lost before the answer began")
 
 
-def head_for_pod(head: Head, target: bytes, address: str, port: int) -> bytes:
-    """The caller's head as its pod gets it."""
-    return for_pod(head, target, authority(address, port).encode(), drop=_NOT_FOR_PODS)
+def head_for_pod(head: Head, target: bytes) -> tuple[bytes, bytes]:
+    """The caller's head as its pod gets it, without the pod's Host."""
+    return for_pod(head, target, drop=_NOT_FOR_PODS)
+
+
+def request_for(pod: Dialling, head: tuple[bytes, bytes], early: bytearray) -> bytes:
+    """The first bytes of a session: the caller's head for this very pod, and what came after it."""
+    start, rest = head
+    return b"".join((start, authority(pod.address, pod.port).encode(), rest, early))
 
 
 def refusal_for(end: End) -> tuple[Refusal, str]:
@@ -43,16 +47,12 @@ class SessionCaller:
     """Implements ``driver.Party``."""
 
     __slots__ = (
-        "_body_bytes",
-        "_counted",
         "_door",
         "_early",
         "_early_limit",
         "_expects",
         "_head",
-        "_mask",
         "_sent",
-        "_target",
         "_tunnel",
         "lease",
         "sock",
@@ -62,22 +62,19 @@ class SessionCaller:
         self, door: Door, lease: Lease, sock: Socket, head: Head, target: bytes, early: bytearray
     ) -> None:
         self._door = door
-        self._head: Head | None = head  # until its session runs
-        self._target = target
+        # As the pod will get it: the parsed head would cost three times that while the caller is held.
+        self._head: tuple[bytes, bytes] | None = head_for_pod(head, target)
         self._early = early  # what came after the head
         self._expects = (head.value(b"expect") or b"").lower() == b"100-continue"
         self._sent = 0
-        self._mask = READ
         self._tunnel: Tunnel | None = None
         self.lease = lease
         self.sock = sock
-        self._body_bytes = BODY_LIMIT if head.chunked else head.content_length
-        self._early_limit = self._body_bytes + EARLY_LIMIT
-        self._counted = 0  # early bytes beyond the body, as the door's budget knows them
+        self._early_limit = EARLY_LIMIT + (BODY_LIMIT if head.chunked else head.content_length)
 
     def arrive(self, hold_s: float) -> None:
         self._door.poller.hand_over(self.sock, self._on_waiting)
-        self._door.driver.arrive(self, hold_s, _OVERHEAD + self._body_bytes)
+        self._door.driver.arrive(self, hold_s, self._cost)
 
     # --- as the driver's party
 
@@ -87,13 +84,12 @@ class SessionCaller:
 
     def take(self, pod: Dialling) -> bool:
         assert self._head is not None
-        data = head_for_pod(self._head, self._target, pod.address, pod.port) + self._early
+        data = request_for(pod, self._head, self._early)
         try:
             sent = pod.sock.send(data)
         except OSError:
             return False
         self._tunnel = Tunnel(self._door.relays, self.sock, pod.sock, self._ended)
-        self._forget_early()
         self._early = bytearray(data[sent:])
         self._sent = sent
         return True
@@ -107,16 +103,14 @@ class SessionCaller:
         if self._expects:
             self._say_continue()
         left, self._early = bytes(self._early), bytearray()
-        tunnel.start(self._sent, left, self._mask)
+        tunnel.start(self._sent, left)
         if self.lease.kind is Kind.SOCKET:  # who waits for the answer of a job is silent by nature
             tunnel.limit_idle(lambda: self._door.driver.idle(self.lease))
 
     def refuse(self, reason: Refusal, detail: str) -> None:
-        self._forget_early()
         self._door.refuse(self.sock, reason, detail)
 
     def pass_on(self, status: int, body: bytes) -> None:
-        self._forget_early()
         self._door.metrics.refusals[Refusal.CALLER].inc()
         self._door.log.info("caller-refused", reason=Refusal.CALLER)
         self._door.farewells.say(self.sock, answers.passed_on(status, body))
@@ -127,48 +121,36 @@ class SessionCaller:
 
     # ---
 
-    def _on_waiting(self, mask: int) -> None:
-        if mask & READ and len(self._early) < self._early_limit:
-            try:
-                data = self.sock.recv(self._early_limit - len(self._early))
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if data:
-                self._keep(data)
-                return
-        elif not mask & (GONE | BROKEN):
+    def _on_waiting(self, _mask: int) -> None:
+        try:
+            data = self.sock.recv(_CHUNK)
+        except BlockingIOError:
             return
-        self.give_up()
+        except OSError:
+            data = b""
+        if data:
+            self._keep(data)
+        else:
+            self.give_up()
 
     def give_up(self) -> None:
         """The caller is gone before its session (or a fault of ours makes it so)."""
-        self._forget_early()
         self._door.poller.close(self.sock)
         self._door.driver.leave(self)
 
-    def _forget_early(self) -> None:
-        self._door.early_bytes -= self._counted
-        self._counted = 0
-        self._early = bytearray()
+    @property
+    def _cost(self) -> int:
+        assert self._head is not None
+        return CALLER_COST + len(self._head[1]) + len(self._early)
 
     def _keep(self, data: bytes) -> None:
         self._early += data
-        beyond = max(0, len(self._early) - self._body_bytes)
-        self._door.early_bytes += beyond - self._counted
-        self._counted = beyond
-        if len(self._early) < self._early_limit and self._door.early_bytes < EARLY_BUDGET:
+        if len(self._early) <= self._early_limit:
+            self._door.driver.grow(self, self._cost)
             return
-        if self._head is not None and self._head.chunked:
-            self._forget_early()
-            self._door.driver.leave(self)
-            self._door.refuse(
-                self.sock, Refusal.BODY_TOO_LARGE, f"the body is longer than {BODY_LIMIT} bytes"
-            )
-        else:
-            self._mask = GONE
-            self._door.poller.change(self.sock, GONE)
+        self._door.driver.leave(self)
+        detail = f"more than {self._early_limit} bytes ahead of the session"
+        self._door.refuse(self.sock, Refusal.BODY_TOO_LARGE, detail)
 
     def _say_continue(self) -> None:
         try:

@@ -8,7 +8,7 @@ from farmwire.reasons import Refusal
 from farmproxy.door import answers, heads
 from farmproxy.door.api import LeasesApi
 from farmproxy.door.callers import SessionCaller
-from farmproxy.door.door import Door
+from farmproxy.door.door import NO_MEMORY, Door
 from farmproxy.door.heads import Head
 from farmproxy.door.joins import Join
 from farmproxy.door.named import NamedCaller
@@ -28,13 +28,14 @@ _KINDS = {Does.SOCKET: Kind.SOCKET, Does.RENDER: Kind.RENDER, Does.NAME: Kind.NA
 class Connection:
     """Watched by the poller from the start; the head's time runs from the accept, and again after each answer."""
 
-    __slots__ = ("_api", "_buffer", "_close", "_door", "_seen", "_served", "peer", "sock")
+    __slots__ = ("_api", "_buffer", "_close", "_counted", "_door", "_seen", "_served", "peer", "sock")
 
     def __init__(self, door: Door, api: LeasesApi, sock: Socket, peer: str) -> None:
         self._door = door
         self._api = api
         self._buffer = bytearray()
         self._close = False
+        self._counted = 0  # bytes of a request that is not whole, as the door's budget knows them
         self._served = False  # answered once at least
         self._seen: tuple[Head, Intent, str, bool] | None = None  # a head whose body is still awaited
         self.sock = sock
@@ -76,6 +77,8 @@ class Connection:
     def _read_heads(self) -> None:
         """Serve what has come; several requests at once are served in their order."""
         buffer = self._buffer
+        if self._counted:
+            self.release()
         while True:
             if self._seen is None:
                 while buffer.startswith(b"\r\n"):  # RFC 9112, 2.2: an empty line before a request is ignored
@@ -93,6 +96,7 @@ class Connection:
             end = heads.end_of(buffer)
             if end < 0:
                 heads.check_part(buffer)
+                self._reserve()
                 return False
             head = heads.parse(bytes(buffer[:end]))
             intent, host, secure = self._door.judge(head, self.peer)
@@ -114,6 +118,7 @@ class Connection:
         body = b""
         if does in _WITH_JSON:
             if len(self._buffer) < head.content_length:
+                self._reserve()
                 return False
             body = bytes(self._buffer[: head.content_length])
             del self._buffer[: head.content_length]
@@ -197,8 +202,30 @@ class Connection:
         self._served = True
         return True
 
+    def keep_next(self, data: bytes) -> tuple[Refusal, str] | None:
+        """Bytes that came while the request before them waits; why they cannot be kept."""
+        self._buffer += data
+        if len(self._buffer) > heads.HEAD_LIMIT:
+            return Refusal.BODY_TOO_LARGE, f"more than {heads.HEAD_LIMIT} bytes behind the request"
+        if not self._door.reserve(len(data)):
+            return Refusal.QUEUE_FULL, NO_MEMORY
+        self._counted += len(data)
+        return None
+
+    def _reserve(self) -> None:
+        size = len(self._buffer)
+        if self._door.reserve(size):
+            self._counted = size
+        else:
+            self._refuse(Refusal.QUEUE_FULL, NO_MEMORY)
+
+    def release(self) -> None:
+        self._door.reserve(-self._counted)
+        self._counted = 0
+
     def _refuse(self, reason: Refusal, detail: str, *, bare: bool = False) -> None:
         self._door.heads.stop(self)
+        self.release()
         self._door.refuse(self.sock, reason, detail, bare=bare)
 
     def _left(self) -> bool:
@@ -210,4 +237,5 @@ class Connection:
 
     def _gone(self) -> None:
         self._door.heads.stop(self)
+        self.release()
         self._door.poller.close(self.sock)

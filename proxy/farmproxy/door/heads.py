@@ -95,11 +95,12 @@ def parse(head: bytes) -> Head:
     return found
 
 
-def for_pod(head: Head, target: bytes, host: bytes, *, drop: frozenset[bytes]) -> bytes:
-    """The head as the pod gets it: its own Host, origin-form target, without ``drop`` and any Farm- header."""
+def for_pod(head: Head, target: bytes, *, drop: frozenset[bytes]) -> tuple[bytes, bytes]:
+    """The head as a pod gets it, in two pieces between which its Host belongs: origin-form target, without ``drop`` and
+    any Farm- header.
+    """
     kept = [line for name, _, line in head.fields if name not in drop and not name.startswith(b"farm-")]
-    start = b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (head.method, target, host)
-    return start + b"".join(kept) + b"\r\n"
+    return b"%b %b HTTP/1.1\r\nHost: " % (head.method, target), b"\r\n%b\r\n" % b"".join(kept)
 
 
 def _request_line(line: bytes) -> tuple[bytes, bytes, bool]:

@@ -7,12 +7,11 @@ from farmwire.reasons import DialResult, End, Refusal
 
 from farmproxy.dials import Dialling, Done, Exhausted
 from farmproxy.door import answers
-from farmproxy.door.callers import head_for_pod, refusal_for
-from farmproxy.door.door import EARLY_LIMIT, Door
+from farmproxy.door.callers import head_for_pod, refusal_for, request_for
+from farmproxy.door.door import EARLY_LIMIT, NO_MEMORY, Door
 from farmproxy.door.heads import Head
 from farmproxy.handshakes import NOT_RUNNING, AnswerReader, Failed, Leased, join_request, uid_of
 from farmproxy.leases import Lease
-from farmproxy.poller import BROKEN, GONE, READ
 from farmproxy.relay import Tunnel
 from farmproxy.sockets import Socket, authority
 
@@ -48,18 +47,18 @@ def tell_renewed(door: Door, lease: Lease) -> None:
 
 
 class Join:
-    __slots__ = ("_dialling", "_door", "_early", "_head", "_mask", "_target", "_tunnel", "lease", "sock")
+    __slots__ = ("_counted", "_dialling", "_door", "_early", "_expects", "_head", "_tunnel", "lease", "sock")
 
     def __init__(
         self, door: Door, lease: Lease, sock: Socket, head: Head, target: bytes, early: bytearray
     ) -> None:
         self._door = door
-        self._head = head
-        self._target = target
+        self._head = head_for_pod(head, target)
+        self._expects = head.value(b"expect") is not None
         self._early = early
+        self._counted = 0  # early bytes, as the door's budget knows them
         self._dialling: Dialling | None = None
         self._tunnel: Tunnel | None = None
-        self._mask = READ
         self.lease = lease
         self.sock = sock
 
@@ -87,9 +86,7 @@ class Join:
         if self._tunnel is not None:
             self._tunnel.close(end)
         elif self._dialling is not None:
-            self._dialling.abandon()
-            self._left()
-            self._door.refuse(self.sock, Refusal.NOT_FOUND, "the lease has ended")
+            self._refuse(Refusal.NOT_FOUND, "the lease has ended")
 
     def _dialled(self, dialling: Dialling, outcome: Leased | Failed) -> None:
         self._dialling = None
@@ -108,17 +105,17 @@ class Join:
             )
 
     def _begin(self, dialling: Dialling) -> None:
-        data = head_for_pod(self._head, self._target, dialling.address, dialling.port) + self._early
+        data = request_for(dialling, self._head, self._early)
+        self._forget_early()
         self._tunnel = Tunnel(self._door.relays, self.sock, dialling.sock, self._ended)
         try:
             sent = dialling.sock.send(data)
         except OSError:
             self._tunnel.close(End.POD_LOST)
             return
-        if self._head.value(b"expect") is not None:
+        if self._expects:
             self._say_continue()
-        self._early = bytearray()
-        self._tunnel.start(sent, bytes(data[sent:]), self._mask)
+        self._tunnel.start(sent, data[sent:])
         self._tunnel.limit_idle(lambda: self._door.driver.idle(self.lease))
 
     def _say_continue(self) -> None:
@@ -127,23 +124,30 @@ class Join:
         except OSError:
             return  # the relay sees the same at once
 
-    def _on_waiting(self, mask: int) -> None:
-        if mask & READ and len(self._early) < EARLY_LIMIT:
-            try:
-                data = self.sock.recv(EARLY_LIMIT - len(self._early))
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if data:
-                self._early += data
-                if len(self._early) >= EARLY_LIMIT:
-                    self._mask = GONE
-                    self._door.poller.change(self.sock, GONE)
-                return
-        elif not mask & (GONE | BROKEN):
+    def _on_waiting(self, _mask: int) -> None:
+        try:
+            data = self.sock.recv(EARLY_LIMIT)
+        except BlockingIOError:
             return
-        self.give_up()
+        except OSError:
+            data = b""
+        if not data:
+            self.give_up()
+            return
+        self._early += data
+        if len(self._early) > EARLY_LIMIT:
+            self._refuse(Refusal.BODY_TOO_LARGE, f"more than {EARLY_LIMIT} bytes ahead of the session")
+        elif not self._door.reserve(len(data)):
+            self._refuse(Refusal.QUEUE_FULL, NO_MEMORY)
+        else:
+            self._counted += len(data)
+
+    def _refuse(self, reason: Refusal, detail: str) -> None:
+        if self._dialling is not None:
+            self._dialling.abandon()
+            self._dialling = None
+        self._left()
+        self._door.refuse(self.sock, reason, detail)
 
     def give_up(self) -> None:
         """The caller is gone before its session (or a fault of ours makes it so)."""
@@ -164,7 +168,13 @@ class Join:
         if kept:
             self._door.refuse(self.sock, *refusal_for(end))
 
+    def _forget_early(self) -> None:
+        self._door.reserve(-self._counted)
+        self._counted = 0
+        self._early = bytearray()
+
     def _left(self) -> None:
+        self._forget_early()
         joins = self.lease.joins
         if joins is not None and self in joins:
             joins.discard(self)

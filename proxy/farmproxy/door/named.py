@@ -11,15 +11,14 @@ from farmwire.reasons import End, Refusal
 
 from farmproxy.dials import Dialling
 from farmproxy.door import answers
-from farmproxy.door.door import Door
+from farmproxy.door.door import CALLER_COST, Door
 from farmproxy.leases import Lease, moment
-from farmproxy.poller import GONE
 from farmproxy.sockets import Socket, is_open, tune
 
 if TYPE_CHECKING:
     from farmproxy.door.connections import Connection
 
-_OVERHEAD = 2048
+_CHUNK = 16 * 1024
 
 
 class NamedCaller:
@@ -41,9 +40,7 @@ class NamedCaller:
     def arrive(self, hold_s: float, cost: int) -> None:
         sock = self._sock
         self._door.poller.hand_over(sock, self._on_waiting)
-        # What a caller pipelines meanwhile stays in the kernel.
-        self._door.poller.change(sock, GONE)
-        self._door.driver.arrive(self, hold_s, cost + _OVERHEAD)
+        self._door.driver.arrive(self, hold_s, cost + CALLER_COST)
 
     # --- as the driver's party
 
@@ -63,6 +60,7 @@ class NamedCaller:
             return
         if not is_open(self._sock):
             self.close(End.DONE)  # nobody would ever know the lease's names
+            self._let_go()
             door.poller.close(self._sock)
             return
         door.named[self.lease.id] = self
@@ -72,9 +70,11 @@ class NamedCaller:
         connection.answered(answers.ok(self._told(), status=201))
 
     def refuse(self, reason: Refusal, detail: str) -> None:
+        self._let_go()
         self._door.refuse(self._sock, reason, detail)
 
     def pass_on(self, status: int, body: bytes) -> None:
+        self._let_go()
         self._door.metrics.refusals[Refusal.CALLER].inc()
         self._door.farewells.say(self._sock, answers.passed_on(status, body))
 
@@ -127,11 +127,32 @@ class NamedCaller:
     def give_up(self) -> None:
         """A fault of ours."""
         if self._pod is None:
-            self._on_waiting(0)
+            self._leave()
         else:
             self.close(End.POD_LOST)
 
     def _on_waiting(self, _mask: int) -> None:
+        """It left, or sends its next request already: that waits for its turn, in counted memory."""
+        try:
+            data = self._sock.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or self._connection is None:
+            self._leave()
+            return
+        why = self._connection.keep_next(data)
+        if why is not None:
+            self._door.driver.leave(self)
+            self.refuse(*why)
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            self._connection.release()
+
+    def _leave(self) -> None:
+        self._let_go()
         self._door.poller.close(self._sock)
         self._door.driver.leave(self)
 

@@ -8,6 +8,7 @@ from farmproxy.core.commands import AskAgent, Command, Dial, Refuse, WakeAt
 from farmproxy.core.events import (
     AgentSaid,
     CallerArrived,
+    CallerGrew,
     CallerLeft,
     DialFailed,
     DialSucceeded,
@@ -78,6 +79,9 @@ class Talk:
 
     def leave(self, id_: str) -> list[Command]:
         return self.tell(CallerLeft(id_))
+
+    def grow(self, id_: str, cost: int) -> list[Command]:
+        return self.tell(CallerGrew(id_, cost))
 
     def succeed(self, id_: str) -> list[Command]:
         return self.tell(DialSucceeded(id_))

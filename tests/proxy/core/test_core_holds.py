@@ -67,6 +67,24 @@ def test_the_queue_is_bounded_in_bytes(new_talk) -> None:
     assert talk.refusals(talk.arrive("c4", cost=60)) == []
 
 
+def test_of_two_held_the_one_that_outgrows_the_memory_is_refused(new_talk) -> None:
+    talk = new_talk(Limits(hold_bytes=100))
+    talk.arrive("small", "large", cost=10)
+    assert talk.refusals(talk.grow("large", 90)) == []
+    assert talk.refusals(talk.grow("large", 91)) == [("large", "queue-full")]
+    assert talk.refusals(talk.grow("small", 100)) == []
+    assert talk.refusals(talk.arrive("c3", cost=1)) == [("c3", "queue-full")]
+
+
+def test_a_caller_that_grows_while_it_is_dialled_is_let_finish_and_keeps_its_place(new_talk) -> None:
+    talk = new_talk(Limits(hold_bytes=100))
+    talk.seen("u1")
+    talk.arrive("c1", cost=10)
+    assert talk.refusals(talk.grow("c1", 1000)) == []
+    assert talk.refusals(talk.fail("c1")) == []
+    assert talk.refusals(talk.arrive("c2", cost=1)) == [("c2", "queue-full")]
+
+
 def test_a_caller_granted_at_once_is_never_refused_for_the_queue(new_talk) -> None:
     talk = new_talk(Limits(hold_limit=0, hold_bytes=0))
     talk.seen("u1")

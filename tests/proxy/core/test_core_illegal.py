@@ -5,6 +5,7 @@ from farmproxy.core.errors import BrokenInvariant, IllegalEvent, IllegalTransiti
 from farmproxy.core.events import (
     AgentSaid,
     CallerArrived,
+    CallerGrew,
     CallerLeft,
     DialFailed,
     DialSucceeded,
@@ -18,6 +19,7 @@ from farmwire.reasons import DialResult, End
 HELD, DIALLING, LEASED, CLOSING = "held", "dialling", "leased", "closing"
 
 EVENTS = {
+    "grew": (CallerGrew("c", 5), {HELD, DIALLING}),
     "left": (CallerLeft("c"), {HELD, DIALLING}),
     "succeeded": (DialSucceeded("c"), {DIALLING}),
     "failed": (DialFailed("c", DialResult.REFUSED), {DIALLING}),

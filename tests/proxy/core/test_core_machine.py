@@ -21,6 +21,7 @@ from farmproxy.core.errors import IllegalEvent
 from farmproxy.core.events import (
     AgentSaid,
     CallerArrived,
+    CallerGrew,
     CallerLeft,
     DialFailed,
     DialSucceeded,
@@ -40,7 +41,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 FOREVER = float("inf")
-LIMITS = Limits(hold_limit=4, hold_bytes=50, set_aside_s=2, set_aside_max_s=8, recycle_s=5, ask_sample=2)
+LIMITS = Limits(
+    hold_limit=4, hold_bytes=50, set_aside_s=2, set_aside_max_s=8, recycle_s=5, ask_places=2, ask_sample=2
+)
 KEYS = [f"u{n}" for n in range(5)]
 POOLS = ["a", "b"]
 FAILURES = sorted(FAULTS | {DialResult.BUSY, DialResult.CALLER, DialResult.ABANDONED})
@@ -80,6 +83,7 @@ class FarmMachine(RuleBasedStateMachine):
         self.asked: dict[tuple[str, str], AskAgent] = {}
         self.last_ask: dict[tuple[str, str, bool], float] = {}
         self.door_closed = False
+        self.growing = ""
         self.broken = False
 
     # The model's books
@@ -125,7 +129,7 @@ class FarmMachine(RuleBasedStateMachine):
             Refusal.DRAINING: caller.late,
             Refusal.NO_FREE_POD: caller.hold_s == 0,
             Refusal.HOLD_TIMEOUT: self.now >= caller.deadline and caller.hold_s > 0,
-            Refusal.QUEUE_FULL: not caller.failed_on,
+            Refusal.QUEUE_FULL: not caller.failed_on or self.growing == command.id,
         }
         assert allowed[command.reason]
         self.finish(command.id, command.reason)
@@ -144,7 +148,7 @@ class FarmMachine(RuleBasedStateMachine):
         self.asked[key] = command
         if command.lease is None and command.wait_s > 0:
             long = [a for (p, _), a in self.asked.items() if p == key[0] and not a.lease and a.wait_s]
-            assert len(long) <= LIMITS.ask_sample
+            assert len(long) <= LIMITS.ask_places
 
     def obey_StopAsking(self, command: StopAsking) -> None:
         del self.asked[command.pool, command.pod]
@@ -177,6 +181,18 @@ class FarmMachine(RuleBasedStateMachine):
         id_ = f"c{self.arrived}"
         self.callers[id_] = Someone(pool, self.arrived, self.now, hold_s, max_s, cost, self.door_closed)
         self.tell(CallerArrived(id_, pool, hold_s, max_s, cost=cost))
+
+    @precondition(lambda self: self.those("waiting", "dialling"))
+    @rule(data=st.data(), by=st.sampled_from([1, 10, 60]))
+    def grow(self, data: st.DataObject, by: int) -> None:
+        id_ = data.draw(st.sampled_from(self.those("waiting", "dialling")))
+        caller = self.callers[id_]
+        caller.cost += by
+        was, self.growing = caller.where, id_
+        self.tell(CallerGrew(id_, caller.cost))
+        self.growing = ""
+        held = [c.cost for c in self.callers.values() if c.pool == caller.pool and c.where == "waiting"]
+        assert id_ in self.callers or (was == "waiting" and sum(held) + caller.cost > LIMITS.hold_bytes)
 
     @precondition(lambda self: self.those("waiting", "dialling"))
     @rule(data=st.data())
@@ -311,6 +327,7 @@ class FarmMachine(RuleBasedStateMachine):
             *(DialSucceeded(id_) for id_ in not_dialling),
             *(DialFailed(id_, DialResult.REFUSED) for id_ in not_dialling),
             *(CallerLeft(id_) for id_ in in_use),
+            *(CallerGrew(id_, 5) for id_ in in_use),
             *(SessionEnded(id_, End.DONE) for id_ in self.those("waiting", "dialling")),
             *(LeaseRenewed(id_, 5) for id_ in self.those("waiting", "dialling", "closing")),
             *(DialFailed(id_, DialResult.LEASED) for id_ in self.those("dialling")),

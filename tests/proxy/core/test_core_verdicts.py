@@ -1,9 +1,12 @@
 """What counts as free, strongest first: our own leases; removed or terminating; the agent's word; the slice."""
 
+import heapq
+
 import pytest
 from farmproxy.core.commands import AskAgent, StopAsking
+from farmproxy.core.events import AgentSaid, CallerArrived, DialFailed, TimePassed
 from farmproxy.core.limits import Limits
-from farmwire.reasons import Busy
+from farmwire.reasons import Busy, DialResult
 
 # Slices
 
@@ -269,71 +272,102 @@ def test_a_slice_that_turns_to_ready_brings_a_409_d_pod_back(talk) -> None:
 
 
 def test_long_questions_are_bounded_and_the_others_wait_their_turn(new_talk) -> None:
-    talk = new_talk(Limits(ask_sample=2))
+    talk = new_talk(Limits(ask_places=2))
     talk.seen("u1", "u2", "u3")
     talk.arrive("c1", "c2", "c3")
     assert talk.asks(talk.busy("c1")) == [("u1", 30.0)]
     assert talk.asks(talk.busy("c2")) == [("u2", 30.0)]
     assert talk.asks(talk.busy("c3")) == []
-    talk.at(30)
-    assert talk.asks(talk.said("u1", free=False, busy=Busy.BUSY)) == [("u3", 30.0)]
-    talk.said("u2", free=False, busy=Busy.BUSY)
-    assert talk.asks(talk.said("u3", free=False, busy=Busy.BUSY)) == [("u2", 30.0)]
+    talk.at(2)
+    assert [pod for pod, _ in talk.asks(talk.said("u1", free=False, busy=Busy.BUSY))] == ["u3"]
+    # u1 takes its turn again when u2's is over, although u2 was asked to wait much longer.
+    commands = talk.until(5)
+    assert StopAsking("d", "u2") in commands
+    assert talk.asks(commands)[0][0] == "u1"
 
 
-def test_answers_that_come_too_soon_cannot_make_the_proxy_spin(talk) -> None:
-    talk.seen("u1")
-    talk.arrive("c1", hold_s=1000)
-    commands, questions = talk.busy("c1"), 0
-    while talk.now < 60:
-        if talk.asks(commands):
-            questions += 1
-            commands = talk.said("u1", free=False, busy=Busy.BUSY)  # at once, whatever the wait
-        else:
-            commands = talk.until(min(60, talk.wake_at))
-    assert questions <= 35
+def test_with_nobody_held_long_questions_are_not_hurried(new_talk) -> None:
+    talk = new_talk(Limits(ask_places=2))
+    talk.seen("u1", "u2", "u3")
+    talk.arrive("c1", "c2", "c3")
+    for id_ in ("c1", "c2", "c3"):
+        talk.busy(id_)
+    for id_ in ("c1", "c2", "c3"):
+        talk.leave(id_)
+    assert talk.asks(talk.until(29)) == []
+    commands = talk.said("u1", free=False, busy=Busy.BUSY)
+    assert talk.asks(commands) == [("u3", 30.0)]
 
 
-def test_an_agent_that_says_free_and_answers_409_cannot_make_callers_spin(talk) -> None:
-    talk.seen("u1")
-    commands, dialled = talk.arrive("c1", hold_s=1000), 0
-    while talk.now < 60:
-        if talk.dials(commands):
-            dialled += 1
-            commands = talk.busy("c1")
-        elif talk.asks(commands):
-            commands = talk.said("u1", free=True)
-        else:
-            commands = talk.until(min(60, talk.wake_at))
-    assert 20 <= dialled <= 35
+class Agents:
+    """Agents that are busy for the whole time of their waits; ``unasked_since`` has the pods under no question."""
+
+    def __init__(self, talk, keys) -> None:
+        self.talk = talk
+        self.answers: list[tuple[float, str]] = []  # a heap: when each question's wait is over
+        self.asked = 0
+        self.unasked_since = dict.fromkeys(keys, 0.0)
+        self.longest_unasked_s = 0.0
+
+    def hear(self, commands) -> None:
+        for command in commands:
+            if isinstance(command, AskAgent):
+                self.asked += 1
+                unasked_s = self.talk.now - self.unasked_since.pop(command.pod)
+                self.longest_unasked_s = max(self.longest_unasked_s, unasked_s)
+                heapq.heappush(self.answers, (self.talk.now + command.wait_s, command.pod))
+            elif isinstance(command, StopAsking):
+                self.unasked_since[command.pod] = self.talk.now
+                self.answers = [entry for entry in self.answers if entry[1] != command.pod]
+                heapq.heapify(self.answers)
+
+    def tell(self, event) -> None:
+        self.hear(self.talk.farm.handle(event, self.talk.now))
+        self.talk.wake_at = self.talk.farm._turn.timers.next_at()
+
+    def run(self, until: float) -> None:
+        while (at := min([*self.answers[:1], (self.talk.wake_at, "")])[0]) < until:
+            self.talk.now = max(self.talk.now, at)
+            if self.answers and self.answers[0][0] <= at:
+                key = heapq.heappop(self.answers)[1]
+                self.unasked_since[key] = at
+                self.tell(AgentSaid("d", key, False, Busy.BUSY))
+            else:
+                self.tell(TimePassed())
+        self.talk.farm.check_invariants()
 
 
-def test_409s_that_are_seconds_apart_are_each_followed_by_a_question_at_once(talk) -> None:
-    talk.seen("u1")
-    talk.arrive("c1")
-    for _ in range(5):  # another proxy is quicker each time
-        assert talk.asks(talk.busy("c1")) == [("u1", 30.0)]
-        talk.until(talk.now + 10)
-        assert talk.dials(talk.said("u1", free=True)) == [("c1", "u1")]
-
-
-def test_a_draining_agent_is_left_alone_until_its_slice_changes(talk) -> None:
-    talk.seen("u1")
-    talk.arrive("c1", hold_s=1000)
-    assert talk.asks(talk.busy("c1", Busy.DRAINING)) == []
-    assert talk.asks(talk.until(100)) == []
-    assert talk.dials(talk.seen("u1", fresh=True)) == [("c1", "u1")]
+@pytest.mark.parametrize("places", [64, 256, 2048])
+@pytest.mark.parametrize("how", ["by a 409", "by a slice"])
+def test_with_a_caller_held_none_of_a_thousand_busy_pods_is_unasked_for_five_seconds(
+    new_talk, places, how
+) -> None:
+    # A pod under a question tells at once that it turned free.
+    talk = new_talk(Limits(ask_places=places))
+    keys = [f"u{n}" for n in range(1000)]
+    agents = Agents(talk, keys)
+    talk.seen(*keys)
+    if how == "by a slice":
+        talk.seen(*keys, ready=False)
+    agents.tell(CallerArrived("held", "d", 1000.0, 900.0))
+    while talk.farm.counts("d").pods["unready"] < len(keys):
+        agents.tell(DialFailed("held", DialResult.BUSY, Busy.BUSY))
+    agents.run(60)
+    for since in agents.unasked_since.values():
+        agents.longest_unasked_s = max(agents.longest_unasked_s, 60 - since)
+    assert agents.longest_unasked_s < 5
+    assert agents.asked <= (3100 if places > len(keys) else 60 * len(keys) / 3)  # the price
 
 
 # Busy elsewhere
 
 
 def test_with_callers_held_and_nothing_free_pods_busy_elsewhere_are_asked(new_talk) -> None:
-    talk = new_talk(Limits(ask_sample=2))
+    talk = new_talk(Limits(ask_places=2))
     talk.seen("u1", "u2", "u3")
     for key in ("u1", "u2", "u3"):
         assert talk.asks(talk.seen(key, ready=False)) == []
-    assert talk.asks(talk.arrive("c1")) == [("u1", 30.0), ("u2", 30.0)]
+    assert [pod for pod, _ in talk.asks(talk.arrive("c1"))] == ["u1", "u2"]
     assert talk.dials(talk.said("u2", free=True)) == [("c1", "u2")]
 
 

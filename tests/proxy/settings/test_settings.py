@@ -170,8 +170,15 @@ def test_outside_a_cluster_the_api_server_must_be_named():
 
 def test_limits_follow_the_settings():
     by_pool = limits(
-        read(POOLS="a=x,b=y", HOLD_LIMIT="7", SET_ASIDE_S="3", SET_ASIDE_MAX_S="9", RECYCLE_S="11")
+        read(POOLS="a=x,b=y", HOLD_LIMIT="7", SET_ASIDE_S="3", SET_ASIDE_MAX_S="9", RECYCLE_S="11"), 20_000
     )
     assert list(by_pool) == ["a", "b"]
     one = by_pool["a"]
     assert (one.hold_limit, one.set_aside_s, one.set_aside_max_s, one.recycle_s) == (7, 3, 9, 11)
+
+
+def test_memory_for_the_held_and_long_polls_are_for_all_pools_together():
+    one, two = (limits(read(POOLS=pools), 20_000)["a"] for pools in ("a=x", "a=x,b=y"))
+    assert (one.hold_bytes, one.ask_places) == (2 * two.hold_bytes, 2 * two.ask_places)
+    assert limits(read(), 256)["default"].ask_places == 16
+    assert limits(read(), 1 << 20)["default"].ask_places == 2048
