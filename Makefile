@@ -31,7 +31,7 @@ lint: setup ## Format, lint, types, import arrows, dependencies, spelling
 	$(BIN)/deptry .
 	for part in proxy agent wire; do (cd $$part && ../$(BIN)/deptry .) || exit 1; done
 	$(BIN)/codespell
-	$(BIN)/zizmor --offline --quiet .github/workflows
+	$(BIN)/zizmor --offline --quiet .github/workflows action.yml
 	@if command -v go >/dev/null; then go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12; \
 	else echo "actionlint skipped: it needs Go"; fi
 

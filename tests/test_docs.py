@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from farmproxy.core.diagram import state_diagram
 from farmwire.reasons import ANSWERS, End
 
@@ -73,3 +74,16 @@ def test_the_readme_names_commands_that_exist():
     assert set(re.findall(r"farmctl ([a-z]+)", text)) - {"scenario"} <= set(VERBS)
     for link in re.findall(r"\]\((docs/[^)]+)\)", text):
         assert (ROOT / link).exists(), link
+
+
+def test_the_action_in_the_readme_has_the_inputs_that_it_names():
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    for page in ("README.md", "docs/ci.md"):
+        blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+        used = [
+            step for block in blocks for step in yaml.safe_load(block) if "/farmctl@" in step.get("uses", "")
+        ]
+        assert used
+        assert all(set(step.get("with", {})) <= set(action["inputs"]) for step in used)
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/ci.md").read_text(), flags=re.MULTILINE)
+    assert set(table) == set(action["inputs"])

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from farmagent import cdp
+from farmagent.render import cookies
 from farmagent.render.answers import Reason, RenderError
 from farmagent.render.gate import REFUSED, Gate
 from farmagent.render.preparations import common, preparations
@@ -119,6 +120,8 @@ class Page:
             await asyncio.gather(*(self.send(method, params) for method, params in preparations(request)))
         except cdp.CdpError as error:
             raise RenderError(Reason.BAD_REQUEST, f"Chrome refuses the page's settings: {error}") from error
+        if request.cookies:
+            await cookies.give(self.send, request.cookies, request.url)
 
     async def navigate(self, url: str) -> None:
         """Go to ``url`` and wait until its document is there. RenderError: 403, 422."""

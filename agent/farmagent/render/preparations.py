@@ -19,8 +19,6 @@ def preparations(request: RenderRequest) -> list[Command]:
         ("Emulation.setDeviceMetricsOverride", metrics),
         ("Emulation.setScrollbarsHidden", {"hidden": True}),
     ]
-    if request.cookies:
-        commands.append(("Network.setCookies", {"cookies": _cookies(request)}))
     return commands
 
 
@@ -43,19 +41,3 @@ def common(request: RenderRequest) -> list[Command]:
         attach = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True}
         commands.append(("Target.setAutoAttach", attach))
     return commands
-
-
-def _cookies(request: RenderRequest) -> list[dict[str, Any]]:
-    cookies = []
-    for cookie in request.cookies:
-        fields = {
-            name: value
-            for name in ("name", "value", "url", "domain", "path", "httpOnly", "secure", "sameSite")
-            if (value := getattr(cookie, name)) or name == "value"
-        }
-        if cookie.expires >= 0:
-            fields["expires"] = cookie.expires
-        if not (cookie.url or cookie.domain):
-            fields["url"] = request.url
-        cookies.append(fields)
-    return cookies

@@ -9,8 +9,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from farmagent.render import cookies
 from farmagent.render.answers import Reason, RenderError
-from farmagent.render.targets import BadTarget, RefusedTarget, TargetPolicy
+from farmagent.render.cookies import Cookie
+from farmagent.render.targets import SCHEMES, BadTarget, RefusedTarget, TargetPolicy, split_url
 
 Format = Literal["html", "text", "png", "jpeg", "pdf", "json"]
 WaitUntil = Literal["commit", "domcontentloaded", "load", "networkidle"]
@@ -24,10 +26,14 @@ Block = Literal[
 PIXELS_MAX = 50_000_000  # 1280 x 39,062; four bytes each in the renderer and again in the browser
 SIDE_MAX_PX = 40_000  # of a full page, in device pixels
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 5.6.2
-_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
-# Framing and routing belong to Chrome; it would fail the navigation with net::ERR_INVALID_ARGUMENT.
-_CHROMES_OWN = frozenset(
-    {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+# Printable ASCII and tabs: what else Chrome sends depends on which part of the page asks, in two different encodings.
+_VALUE = re.compile(r"[\x20-\x7e\t]*")
+# Framing and routing belong to Chrome: it fails the navigation with net::ERR_INVALID_ARGUMENT, or sends its own in
+# silence.
+_CHROMES_OWN = re.compile(
+    r"accept|connection|content-length|cookie2|host|keep-alive|proxy-.*|sec-fetch-.*|set-cookie|te|trailer"
+    r"|transfer-encoding|upgrade",
+    re.IGNORECASE,
 )
 
 
@@ -35,20 +41,6 @@ class Viewport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     width: Annotated[int, Meta(ge=1, le=8192)] = 1280
     height: Annotated[int, Meta(ge=1, le=8192)] = 720
     scale: Annotated[float, Meta(ge=0.1, le=4)] = 1.0
-
-
-class Cookie(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As Playwright's and CDP's cookies. Without url and domain it belongs to the page's URL."""
-
-    name: Annotated[str, Meta(min_length=1, max_length=4096)]
-    value: Annotated[str, Meta(max_length=8192)]
-    url: str = ""
-    domain: str = ""
-    path: str = ""
-    expires: float = -1.0  # seconds since 1970; -1 is a session cookie
-    httpOnly: bool = False  # noqa: N815  (the protocol's name)
-    secure: bool = False
-    sameSite: Literal["Strict", "Lax", "None", ""] = ""  # noqa: N815
 
 
 class RenderRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +76,7 @@ def parse(body: bytes, policy: TargetPolicy) -> RenderRequest:
     except RefusedTarget as error:
         raise RenderError(Reason.REFUSED_TARGET, str(error)) from error
     _check_headers(request)
+    cookies.check(request.cookies)
     check_pixels(request.viewport.width, request.viewport.height, request.viewport.scale, Reason.BAD_REQUEST)
     return request
 
@@ -98,14 +91,30 @@ def check_pixels(width: float, height: float, scale: float, reason: Reason) -> N
 
 
 def _check_headers(request: RenderRequest) -> None:
+    seen: set[str] = set()
     for name, value in request.headers.items():
+        wrong = ""
         if not _TOKEN.fullmatch(name):
-            raise RenderError(Reason.BAD_REQUEST, f"{name!r} is no header name - at `$.headers`")
-        if name.lower() in _CHROMES_OWN:
-            raise RenderError(Reason.BAD_REQUEST, f"{name} is Chrome's own to set - at `$.headers`")
-        if not _VALUE.fullmatch(value):
-            raise RenderError(
-                Reason.BAD_REQUEST, f"the value of {name} has control characters - at `$.headers`"
-            )
+            wrong = f"{name!r} is no header name"
+        elif _CHROMES_OWN.fullmatch(name):
+            wrong = f"{name} is Chrome's own to set"
+        elif not _VALUE.fullmatch(value):
+            wrong = f"the value of {name} holds control characters or characters outside ASCII"
+        elif name.lower() in seen:
+            wrong = f"{name} stands there twice"
+        elif name.lower() == "referer" and not _is_url(value):
+            wrong = "the value of Referer is no http or https URL"
+        if wrong:
+            raise RenderError(Reason.BAD_REQUEST, f"{wrong} - at `$.headers`")
+        seen.add(name.lower())
     if not _VALUE.fullmatch(request.user_agent):
-        raise RenderError(Reason.BAD_REQUEST, "control characters - at `$.user_agent`")
+        raise RenderError(
+            Reason.BAD_REQUEST, "control characters or characters outside ASCII - at `$.user_agent`"
+        )
+
+
+def _is_url(text: str) -> bool:
+    try:
+        return split_url(text).scheme in SCHEMES
+    except BadTarget:
+        return False

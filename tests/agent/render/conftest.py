@@ -138,6 +138,16 @@ def _routes(pages: Pages) -> list[web.RouteDef]:
     async def echo(request: web.Request) -> web.Response:
         return html(f"<pre id=e>{json.dumps(dict(request.headers))}</pre>")
 
+    async def login(_: web.Request) -> web.Response:
+        answer = html("in")
+        for cookie in (
+            "session=1; HttpOnly",
+            "part=2; Path=/; Secure; SameSite=None; Partitioned",
+            "stays=3; Path=/; Max-Age=1000; SameSite=Lax",
+        ):
+            answer.headers.add("Set-Cookie", cookie)
+        return answer
+
     async def redirect(request: web.Request) -> web.Response:
         return web.Response(status=302, headers={"Location": request.query["to"]})
 
@@ -191,6 +201,7 @@ def _routes(pages: Pages) -> list[web.RouteDef]:
         web.get("/odd-header", odd_header),
         web.get("/odd-picture", odd_header),
         web.get("/echo", echo),
+        web.get("/login", login),
         web.get("/redirect", redirect),
         web.get("/loop", loop),
         web.get("/status/{code}", status),
