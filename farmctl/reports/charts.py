@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from farmctl.scenarios.results import Fate, Result
+from farmctl.scenarios.results import Fate, Outcome, Result
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 1000, 132, 12, 26, 22
 MANY = 40  # beyond so many callers rows get thin and lose their names
 STEPS_MS = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000)
 TICKS = 10  # at most
+UNHURT = (Outcome.DONE, Outcome.LEFT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,10 @@ class Chart:
     top: int
     floor: float  # where the rows end
     bars: list[Bar]
-    names: list[Mark]  # of callers, with their outcome
-    outcomes: list[str]
+    names: list[Mark]  # of callers
+    hurt: list[bool]  # by caller: it did not get what it came for, and the scenario did not mean that
     errors: list[Mark]
+    meant: list[Mark]  # refusals that the scenario meant
     faults: list[Mark]
     ticks: list[Mark]
 
@@ -53,6 +55,7 @@ def chart(result: Result) -> Chart | None:
     end_ms = max([*ends, *(moment.at_ms for moment in faults), 1]) * 1.02
     scale = (WIDTH - LEFT - RIGHT) / end_ms
     floor = TOP + row * len(fates)
+    rows = list(enumerate(fates))
     return Chart(
         width=WIDTH,
         height=floor + BOTTOM,
@@ -65,8 +68,13 @@ def chart(result: Result) -> Chart | None:
             for number, fate in enumerate(fates)
             if len(fates) <= MANY
         ],
-        outcomes=[fate.outcome for fate in fates],
-        errors=[mark for number, fate in enumerate(fates) for mark in _errors(fate, number, row, scale)],
+        hurt=[fate.outcome not in UNHURT and not fate.on_purpose for fate in fates],
+        errors=[
+            mark for number, fate in rows if not fate.on_purpose for mark in _errors(fate, number, row, scale)
+        ],
+        meant=[
+            mark for number, fate in rows if fate.on_purpose for mark in _errors(fate, number, row, scale)
+        ],
         faults=[Mark(_x(moment.at_ms, scale), moment.text) for moment in faults],
         ticks=_ticks(end_ms, scale),
     )

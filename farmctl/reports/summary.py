@@ -4,7 +4,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from farmctl.scenarios.results import Check, Report, Result, Verdict
+from farmctl.scenarios.results import Check, Fate, Report, Result, Verdict
 
 COLOURS = {
     Verdict.PASSED: "green",
@@ -77,20 +77,23 @@ def _evidence(result: Result) -> RenderableType:
 def _callers(result: Result) -> Text:
     told = Text("  callers: ")
     for fate in result.fates:
-        style = (
-            "red"
-            if fate.outcome in {"lost", "failed", "unfinished"}
-            else "yellow"
-            if fate.errors
-            else "green"
-        )
-        told.append("●", style)
+        told.append(*_dot(fate))
     told.append(f"  blast radius {result.blast_radius} of {len(result.fates)}")
-    for fate in [fate for fate in result.fates if fate.errors][:IN_FULL]:
+    for fate in [fate for fate in result.fates if fate.errors and not fate.on_purpose][:IN_FULL]:
         told.append(
             f"\n    {fate.caller}: {'; '.join(fate.errors)} -> {fate.outcome} after {fate.attempts} attempts"
         )
+    if meant := sum(fate.on_purpose for fate in result.fates):
+        told.append(f"\n    refused as the scenario meant, and not counted: {meant}")
     return told
+
+
+def _dot(fate: Fate) -> tuple[str, str]:
+    if fate.on_purpose:
+        return "○", "dim"
+    if fate.outcome in {"lost", "failed", "unfinished"}:
+        return "●", "red"
+    return "●", "yellow" if fate.errors else "green"
 
 
 def _check(check: Check) -> Text:

@@ -1,8 +1,13 @@
 """The HTML report: complete, self-contained, and nothing that a page or an error said is ever markup."""
 
+import io
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
+from rich.console import Console
+
+from farmctl.reports import summary
 from farmctl.reports.charts import chart
 from farmctl.reports.html import as_html
 from farmctl.scenarios.results import Fate, Result, Span, Verdict
@@ -91,3 +96,22 @@ def test_two_hundred_callers_get_thin_rows_and_no_names():
     assert drawn.height < 1200
     assert all(0 < tick.x <= drawn.width for tick in drawn.ticks)
     assert len(drawn.ticks) <= 12
+
+
+def test_a_refusal_that_the_scenario_meant_is_no_error_of_the_blast_radius(report):
+    """One that is sent to be refused beside one that is hurt: only the second has a cross, and the page says why."""
+    session = [Span("waiting", 0, 50)]
+    report.results[0].fates += [Fate("at-the-door", "raw", "refused", ["503 no-free-pod"], 1, session, True)]
+    html = as_html(report)
+    svg = html[html.index("<svg") : html.index("</svg>")]
+    assert svg.count('class="error"') == report.results[0].blast_radius == 1
+    assert svg.count('class="meant"') == 1
+    assert 'class="struck">at-the-door' not in svg
+    text = re.sub(r"<[^>]+>", " ", html)
+    assert "not mean them to see" in text
+    assert "refused, as meant" in text
+    assert "○ refused, as the scenario meant" in text
+    out = io.StringIO()
+    summary.show(replace(report, results=report.results[:1]), Console(file=out, width=200))
+    assert "callers: ●●○  blast radius 1 of 3" in out.getvalue()
+    assert "at-the-door" not in out.getvalue()
