@@ -6,7 +6,7 @@ TESTBED ?= local
 # CI on a shared machine: an end-to-end test that failed is tried once more, and the summary names it (RETRY=1).
 AGAIN := $(if $(RETRY),--reruns 1,)
 
-.PHONY: help setup demo test e2e lint bench verify clean
+.PHONY: help setup demo test engines e2e lint bench verify clean
 
 help: ## List these targets
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: setup ## Bring a farm up here, break it twice, show what held, take it dow
 
 test: setup ## Unit and component tests (a few minutes, no container engine)
 	$(BIN)/pytest
+
+engines: setup ## Tests on the container engines that answer here, docker and podman
+	$(BIN)/pytest -m engine tests/farmctl/images -rs
 
 e2e: setup ## Every scenario and real clients on a real testbed (TESTBED=local or kind; ARGS=--keep-cluster)
 	$(BIN)/pytest e2e --testbed $(TESTBED) $(AGAIN) -vv -r fEsR --durations 15 $(ARGS)

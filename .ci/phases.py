@@ -29,6 +29,9 @@ FARMS = ("local", "kind", "installed")  # each with a state folder of its own
 STATE_PREFIX = "farmctl-ci-"
 LIMIT_S = float(os.environ.get("FARMCTL_CI_LIMIT_S", "4950"))  # then cleaning up, below .ci/run's own
 CLEANING_S = 150.0
+DOCKERD, DOCKERD_S = "dockerd", 240.0
+# With warm caches the cluster's lane is here after some 25 minutes, and a farm on Docker takes it four more.
+ON_DOCKER_BEFORE_S = float(os.environ.get("FARMCTL_CI_DOCKER_BEFORE_S", "2400"))
 POLL_S = 0.3
 ENDING_S = 20.0
 TAIL_LINES = 50
@@ -100,7 +103,11 @@ class Run:
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self.results: list[Result] = []
         self.stopping = Event()
-        self._deadline = time.monotonic() + limit_s
+        self._began = time.monotonic()
+        self._deadline = self._began + limit_s
+
+    def used_s(self) -> float:
+        return time.monotonic() - self._began
 
     def phase(
         self, name: str, *command: str, env: Mapping[str, str] | None = None, beside: bool = False
@@ -156,6 +163,10 @@ def clear_the_dead(run: Run) -> None:
                 run.phase(f"left {left.name} {testbed}", FARMCTL, "down", env=of(left / testbed))
                 for testbed in FARMS
             ]
+            if (left / DOCKERD).exists():
+                stopped = stop_docker(left / DOCKERD)
+                run.results += stopped
+                gone += [not each.problem for each in stopped]
             if all(gone):
                 shutil.rmtree(left, ignore_errors=True)
         finally:
@@ -174,15 +185,62 @@ def held(state: Path) -> int:
 
 
 def check_kind(run: Run, state: Path) -> None:
+    """The engines, then the cluster on the one that farmctl takes, then a farm on Docker where that is another."""
     if os.environ.get("FARMCTL_CI_KIND") == "skip":
         why = "SKIPPED: FARMCTL_CI_KIND=skip says so; nothing of the kind testbed was tested"
         run.note(Result("e2e kind", 0, why, skipped=True))
-    elif not run.phase("kind possible", FARMCTL, "doctor", "--testbed", "kind", env=of(state), beside=True):
-        run.note(Result("e2e kind", 0, "not run: this machine lacks what `kind possible` names above"))
-    elif not run.phase("images", "nice", "-n", "15", FARMCTL, "images", "build", beside=True):
-        run.note(Result("e2e kind", 0, "not run: its images could not be built"))
-    else:
-        end_to_end(run, "kind", state, "", beside=True)
+        return
+    folder = state / DOCKERD
+    engines = engines_for(run, folder)
+    try:
+        if engines:
+            run.phase("engines", "make", "engines", env=engines, beside=True)
+        if has_images(run, state):
+            end_to_end(run, "kind", state, "", beside=True)
+            if "DOCKER_HOST" in engines:
+                farm_on_docker(run, state, engines)
+    finally:
+        if folder.exists():
+            run.results += stop_docker(folder)
+
+
+def has_images(run: Run, state: Path) -> bool:
+    if not run.phase("kind possible", FARMCTL, "doctor", "--testbed", "kind", env=of(state), beside=True):
+        return run.note(Result("e2e kind", 0, "not run: this machine lacks what `kind possible` names above"))
+    if not run.phase("images", "nice", "-n", "15", FARMCTL, "images", "build", beside=True):
+        return run.note(Result("e2e kind", 0, "not run: its images could not be built"))
+    return True
+
+
+def engines_for(run: Run, folder: Path) -> dict[str, str]:
+    """The environment in which engines answer, {} where none can: a Docker is started where the machine has none."""
+    podman = ["podman"] if shutil.which("podman") else []
+    try:
+        done = subprocess.run([".ci/dockerd", "start", str(folder)], cwd=ROOT, capture_output=True, text=True,
+                              timeout=DOCKERD_S, check=False)  # fmt: skip
+        why = "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2] or "it did not start"
+    except (subprocess.TimeoutExpired, OSError) as error:
+        why = str(error)
+    if why:
+        run.note(Result("engine docker", 0, f"SKIPPED: nothing was tried on Docker: {why}", skipped=True))
+        return {"FARMCTL_TEST_ENGINES": "podman"} if podman else {}
+    env = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    return {**env, "FARMCTL_TEST_ENGINES": " ".join(["docker", *podman])}
+
+
+def farm_on_docker(run: Run, state: Path, env: Mapping[str, str]) -> bool:
+    """On a Docker that was started for this run: on the machine's own the cluster has been."""
+    if run.used_s() > ON_DOCKER_BEFORE_S:
+        why = f"SKIPPED: tried only where all before it took less than {ON_DOCKER_BEFORE_S / 60:.0f} minutes"
+        return run.note(Result("farm on docker", 0, why, skipped=True))
+    return run.phase("farm on docker", ".ci/on_docker", env={**env, **of(state / "docker")}, beside=True)
+
+
+def stop_docker(folder: Path) -> list[Result]:
+    """Whatever still runs in it goes with it."""
+    stopping = Run(CLEANING_S)
+    stopping.phase("docker stopped", ".ci/dockerd", "stop", str(folder), beside=True)
+    return stopping.results
 
 
 def end_to_end(run: Run, testbed: str, state: Path, args: str, *, beside: bool = False) -> bool:

@@ -6,10 +6,12 @@ What a node has is not sent again: not the image, and not those of its layers th
 import os
 import subprocess
 import tempfile
+import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from farmctl.errors import StageError
 from farmctl.images import archives
@@ -17,6 +19,7 @@ from farmctl.images.engines import Engine
 from farmctl.images.gobuild import Say
 
 CTR = ("ctr", "--namespace=k8s.io")
+USUAL = "overlayfs"
 IMPORT_S = 900
 MIB = 1 << 20
 
@@ -55,7 +58,10 @@ def send(engine: Engine, node: str, saved: archives.Saved) -> Moved:
     """Import into one node and verify. Raises StageError."""
     there = set(engine.run("exec", node, *CTR, "content", "ls", "-q").stdout.split())
     read, write = os.pipe()
-    words = ("exec", "-i", node, *CTR, "images", "import", "--digests", "-")
+    of = snapshotter(engine, node)
+    # The service that imports by default unpacks for the one snapshotter that it is set up with.
+    into = ("--local", "--snapshotter", of) if of else ()
+    words = ("exec", "-i", node, *CTR, "images", "import", "--digests", *into, "-")
     with subprocess.Popen(
         [engine.name, *words],
         stdin=read,
@@ -83,9 +89,25 @@ def _feed(saved: archives.Saved, write: int, *, without: set[str]) -> int:
 
 def has(engine: Engine, node: str, image: str) -> bool:
     """Whether the image is whole there: listed, with all its blobs, and unpacked."""
-    asked = engine.run("exec", node, *CTR, "images", "check", f"name=={image}", check=False)
+    of = snapshotter(engine, node)
+    words = ("--snapshotter", of) if of else ()
+    asked = engine.run("exec", node, *CTR, "images", "check", *words, f"name=={image}", check=False)
     lines = [line for line in asked.stdout.splitlines() if line.startswith(f"{image} ")]
     return bool(lines) and " complete " in lines[0] and lines[0].rstrip().endswith("true")
+
+
+def snapshotter(engine: Engine, node: str) -> str:
+    """The snapshotter that this node starts pods from, "" for the usual one. kind sets another where the engine's disk or
+    a rootless engine wants it: what is unpacked for another is unpacked for nobody.
+    """
+    dumped = engine.run("exec", node, "containerd", "config", "dump", check=False).stdout
+    try:
+        plugins: dict[str, Any] = tomllib.loads(dumped).get("plugins", {})
+    except tomllib.TOMLDecodeError:
+        return ""
+    older = plugins.get("io.containerd.grpc.v1.cri", {}).get("containerd", {})  # of containerd 1.x
+    found = str(plugins.get("io.containerd.cri.v1.images", older).get("snapshotter", ""))
+    return "" if found == USUAL else found
 
 
 def drop(engine: Engine, node: str, image: str) -> None:

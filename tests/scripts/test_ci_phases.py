@@ -16,8 +16,8 @@ CI = Path(__file__).resolve().parent.parent.parent / ".ci"
 SETUP = "mkdir -p .venv/bin && cp farmctl .venv/bin/farmctl\n"
 CALL = 'echo "$(basename "$0") $* ${FARMCTL_STATE:+own-state}" >> "$CALLS"\n'
 MAKEFILE = """\
-lint test:
-\t@echo "make $@" >> "$$CALLS"; echo "output of $@"; test "$$BREAK" != "$@"
+lint test engines:
+\t@echo "make $@ $$FARMCTL_TEST_ENGINES $$DOCKER_HOST" >> "$$CALLS"; echo "output of $@"; test "$$BREAK" != "$@"
 e2e:
 \t@echo "make $@ $(TESTBED) $$(basename $$FARMCTL_STATE) retry=$(RETRY) $(ARGS)" >> "$$CALLS"
 \t@echo "why e2e/test_scenarios.py::test_scenario[$(TESTBED)]: not staged: no pod"
@@ -33,7 +33,23 @@ clean:
 
 
 LOCAL, KIND = "make e2e local local retry=1", "make e2e kind kind retry=1"
-KIND_LANE = ["farmctl doctor --testbed kind own-state", "farmctl images build", KIND]
+# Docker as `.ci/dockerd` starts it, where the machine has none.
+DOCKERD = """\
+echo "dockerd $1 $(basename $2) ${FARMCTL_STATE:+own-state}" >> "$CALLS"
+[ "$BREAK" != dockerd ] || { echo "dockerd: none here: no mirror" >&2; exit 4; }
+[ $1 = stop ] && rm -rf "$2" || { mkdir -p "$2"; [ "$OWN_DOCKER" = no ] && echo "DOCKER_HOST=unix://sock" || true; }
+"""
+ON_DOCKER = "on_docker  own-state"
+ENGINES = "make engines docker podman unix://sock"
+KIND_LANE = [
+    "dockerd start dockerd",
+    ENGINES,
+    "farmctl doctor --testbed kind own-state",
+    "farmctl images build",
+    KIND,
+    ON_DOCKER,
+    "dockerd stop dockerd",
+]
 INSTALLED = "check_installed  own-state"
 CLEANING = [*["farmctl down own-state"] * 3, "farmctl images prune"]
 
@@ -46,6 +62,9 @@ class Checkout:
         shutil.copy2(CI / "phases.py", root / ".ci")
         self.script(".ci/machine", CALL)
         self.script("scripts/setup", CALL + SETUP)
+        self.script(".ci/dockerd", DOCKERD)
+        self.script(".ci/on_docker", CALL + 'test "$BREAK" != on_docker\n')
+        self.script("podman", "true")
         self.script("scripts/check_installed", CALL + 'test "$BREAK" != installed\n')
         self.script(
             "farmctl",
@@ -53,10 +72,13 @@ class Checkout:
         )
         (root / "Makefile").write_text(MAKEFILE)
         # Not those of the `make test` that we may run in: its makes tell which folder they enter and leave.
-        outside = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+        outside = {
+            name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "DOCKER"))
+        }
         self.temp = root / "temp"
         self.temp.mkdir()
         self.env = {**outside, "CALLS": str(self.calls), "BREAK": "", "TMPDIR": str(self.temp)}
+        self.env |= {"OWN_DOCKER": "no", "PATH": f"{root}:{outside['PATH']}"}
         monkeypatch.delenv("FARMCTL_CI_KIND", raising=False)
 
     def script(self, path: str, text: str) -> None:
@@ -84,12 +106,12 @@ def checkout(tmp_path, monkeypatch):
 
 def test_what_a_killed_run_left_is_taken_down_first(checkout):
     left, lives = checkout.temp / "farmctl-ci-left", checkout.temp / "farmctl-ci-lives"
-    left.mkdir()
+    (left / "dockerd").mkdir(parents=True)
     lives.mkdir()
     with open_folder(lives) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert checkout.run().returncode == 0
-    assert checkout.called()[2:5] == ["farmctl down own-state"] * 3
+    assert checkout.called()[2:6] == [*["farmctl down own-state"] * 3, "dockerd stop dockerd"]
     assert list(checkout.temp.iterdir()) == [lives]
 
 
@@ -126,7 +148,16 @@ def test_all_that_passes_is_told_and_cleaned_up(checkout):
     assert [line for line in rest if line in KIND_LANE] == KIND_LANE
     assert cleaning == [*CLEANING, "make clean"]
     summary = done.stdout.partition("PHASE")[2]
-    for phase in ("lint", "test", "e2e local", "installed", "images", "e2e kind", "down kind"):
+    for phase in (
+        "lint",
+        "test",
+        "e2e local",
+        "installed",
+        "engines",
+        "images",
+        "e2e kind",
+        "farm on docker",
+    ):
         assert f"\n{phase} " in summary
     assert "passed (beside others)" in summary
     for testbed in ("local", "kind"):
@@ -135,11 +166,13 @@ def test_all_that_passes_is_told_and_cleaned_up(checkout):
     assert summary.count("tried a second time") == 2
 
 
-@pytest.mark.parametrize("broken", ["lint", "test", "e2e local", "installed", "e2e kind"])
+@pytest.mark.parametrize(
+    "broken", ["lint", "test", "e2e local", "installed", "engines", "e2e kind", "on_docker"]
+)
 def test_whatever_fails_fails_the_run_and_stops_nothing_else(checkout, broken):
     done = checkout.run(BREAK=broken)
     assert done.returncode == 1
-    assert f"FAILED: {broken}" in done.stdout
+    assert f"FAILED: {broken.replace('on_docker', 'farm on docker')}" in done.stdout
     assert KIND in checkout.called()
     assert "farmctl down own-state" in checkout.called()
     assert "make clean" not in checkout.called()  # there is something to look at
@@ -156,6 +189,32 @@ def test_machine_that_cannot_run_a_cluster_fails_loudly(checkout):
     assert f"{LOCAL} --door 127.0.0.1:19222" in called  # the rest is still told
     assert KIND not in called
     assert "farmctl images build" not in called
+
+
+def test_a_machine_without_a_way_to_docker_says_so_and_tries_podman(checkout):
+    done = checkout.run(BREAK="dockerd")
+    assert done.returncode == 0
+    assert "SKIPPED: nothing was tried on Docker: dockerd: none here: no mirror" in done.stdout
+    called = checkout.called()
+    assert "make engines podman" in called
+    assert KIND in called
+    assert ON_DOCKER not in called
+
+
+def test_no_second_farm_where_the_cluster_was_on_docker_already(checkout):
+    assert checkout.run(OWN_DOCKER="yes").returncode == 0
+    called = checkout.called()
+    assert "make engines docker podman" in called
+    assert ON_DOCKER not in called
+
+
+def test_a_farm_on_docker_waits_for_a_run_with_time_for_it(checkout):
+    done = checkout.run(FARMCTL_CI_DOCKER_BEFORE_S="0")
+    assert done.returncode == 0
+    assert "SKIPPED: tried only where all before it took less than" in done.stdout.partition("PHASE")[2]
+    called = checkout.called()
+    assert ON_DOCKER not in called
+    assert called[-6:][0] == "dockerd stop dockerd"
 
 
 def test_checkout_that_was_set_up_before_stays_so(checkout):
