@@ -109,7 +109,7 @@ def _build(engine: "Engine", asked: "Asked", say: "Say") -> None:
     source = sources.choose(engine, catalogue, asked)
     taken = sources.ensure_node(engine, catalogue, sources.node_image(catalogue, source), say)
     for image in farm.PARTS:
-        print(farm.ensure(engine, image, say, pull_base=source == "registry"))
+        print(farm.ensure(engine, image, say, pull=source == "registry"))
     print(sources.node_image(catalogue, source))
     for step, seconds in taken.items():
         say(f"{step}: {seconds} s")
@@ -123,7 +123,7 @@ def _load(engine: "Engine", say: "Say") -> None:
     there = _nodes(engine)
     if not there:
         raise StageError("no cluster of farmctl's runs here", hint="farmctl up --testbed kind")
-    tags = {image: farm.ensure(engine, image, say, pull_base=False) for image in farm.PARTS}
+    tags = {image: farm.ensure(engine, image, say, pull=False) for image in farm.PARTS}
     for moved in loading.ensure(engine, starting.placed(there, tags), say):
         print(f"{moved.node}  {moved.image}  {moved.bytes / loading.MIB:.1f} MiB")
 

@@ -22,18 +22,22 @@ def manifests(
     namespace: Annotated[str, typer.Option("-n", "--namespace", help="Where it will stand.")] = "farm",
     pods: Annotated[int, typer.Option(min=0, help="How many pods.")] = 4,
     image_prefix: Annotated[
-        str, typer.Option(metavar="REGISTRY/PATH", help="Where the cluster pulls the images from.")
-    ] = "docker.io/library",
+        str,
+        typer.Option(
+            metavar="REGISTRY/PATH",
+            help="Where the cluster pulls the images from.",
+            show_default="where the release keeps them",
+        ),
+    ] = "",
 ) -> None:
     """Print the manifests: a server-side apply of them is what `farmctl up` does."""
     from farmctl.images import catalogue, farm
     from farmctl.testbeds.kind import programs
     from farmctl.testbeds.kind.manifests import Rendering, render
 
-    prefix = image_prefix.rstrip("/")
     wanted = Rendering(
         overlay=overlay.value,
-        images={image: f"{prefix}/{farm.tag_of(image).rpartition('/')[2]}" for image in farm.PARTS},
+        images=farm.names(image_prefix),
         pods=pods,
         namespace=namespace,
     )

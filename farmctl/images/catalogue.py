@@ -30,12 +30,14 @@ class GoBinaries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``built`` is a folder under data/images/ or "debootstrap"; ``pulled`` is "" for what is always built.
 
+    ``released`` (the farm's own): where a release keeps it, NAME:CONTENT@DIGEST; written as the release is made.
     ``further`` (the node image's): what is pulled for other minor versions of Kubernetes, by "1.35".
     """
 
     name: str
     built: str
     pulled: str = ""
+    released: str = ""
     further: dict[str, str] = {}
 
 

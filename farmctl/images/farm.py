@@ -10,6 +10,7 @@ from pathlib import Path
 
 from farmctl.errors import StageError
 from farmctl.images import base, records
+from farmctl.images import catalogue as catalogues
 from farmctl.images.catalogue import ROOT
 from farmctl.images.engines import Engine
 from farmctl.images.gobuild import Say, cache_folder
@@ -30,20 +31,54 @@ def tag_of(image: str) -> str:
         return f"{REPOSITORY.format(image=image)}:{digest(Path(folder))}"
 
 
-def ensure(engine: Engine, image: str, say: Say, *, pull_base: bool) -> str:
-    """Return the image's tag, building it when no image of that content exists. Raises StageError."""
+def released(image: str, tag: str) -> str:
+    """Where a release keeps the image of this very content, or "": what was changed since then is another image."""
+    where = catalogues.read().images[image].released
+    content = where.partition("@")[0].rpartition(":")[2]
+    return where if content == tag.rpartition(":")[2] else ""
+
+
+def names(prefix: str = "") -> dict[str, str]:
+    """What a cluster pulls, by image: from under ``prefix``, else from where a release keeps it, else by its own tag."""
+    tags = {image: tag_of(image) for image in PARTS}
+    if prefix:
+        return {image: f"{prefix.rstrip('/')}/{tag.rpartition('/')[2]}" for image, tag in tags.items()}
+    return {image: released(image, tag) or tag for image, tag in tags.items()}
+
+
+def ensure(engine: Engine, image: str, say: Say, *, pull: bool) -> str:
+    """Return the image's tag; when no image of that content is here, it is pulled if it ``pull`` may be and there is
+    a release of it, else built. Raises StageError.
+    """
     with tempfile.TemporaryDirectory(prefix=f"farmctl-{image}-") as folder:
         context = Path(folder)
         lay(image, context)
         tag = f"{REPOSITORY.format(image=image)}:{digest(context)}"
-        if not engine.has_image(tag):
-            base.ensure(engine, say, pull=pull_base)
+        if not engine.has_image(tag) and not (pull and pulled(engine, image, tag, say)):
+            base.ensure(engine, say, pull=pull)
             say(f"building {tag}")
             began = time.monotonic()
             reused = engine.build(context, tag)
             seconds = time.monotonic() - began
             records.keep(cache_folder(), f"image: {image}", tag, seconds, cold=not reused)
     return tag
+
+
+def pulled(engine: Engine, image: str, tag: str, say: Say) -> bool:
+    """Whether the release's image is here now, as ``tag``. One that cannot be had is built: that takes longer, no more."""
+    where = released(image, tag)
+    if not where:
+        return False
+    name, _, content = where.partition("@")
+    by_digest = f"{name.rpartition(':')[0]}@{content}"
+    say(f"pulling {where}")
+    try:
+        engine.run("pull", by_digest)
+        engine.run("tag", by_digest, tag)
+    except StageError as error:
+        say(f"built instead, because {str(error).strip().splitlines()[-1]}")
+        return False
+    return True
 
 
 def lay(image: str, context: Path) -> None:

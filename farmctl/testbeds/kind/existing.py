@@ -184,16 +184,14 @@ def owns_namespace(kubectl: Kubectl, namespace: str) -> bool:
 
 def image_names(wanted: WantedInstall) -> dict[str, str]:
     """The farm's images by name, as this cluster will ask for them."""
-    names = {image: farm.tag_of(image) for image in farm.PARTS}
-    if not wanted.image_prefix:
-        return names
-    prefix = wanted.image_prefix.rstrip("/")
-    return {image: f"{prefix}/{name.rpartition('/')[2]}" for image, name in names.items()}
+    if not wanted.image_prefix and wanted.context.startswith(CONTEXT_PREFIX):
+        return {image: farm.tag_of(image) for image in farm.PARTS}  # as they are loaded
+    return farm.names(wanted.image_prefix)
 
 
 def ensure_images(wanted: WantedInstall, images: Mapping[str, str], catalogue: Catalogue, say: Say) -> None:
     """Give a kind cluster the images; another has to pull them from where ``image_prefix`` says. Raises StageError."""
-    if wanted.image_prefix:
+    if wanted.image_prefix or all("@" in name for name in images.values()):
         return
     if not wanted.context.startswith(CONTEXT_PREFIX):
         raise StageError(
@@ -204,7 +202,7 @@ def ensure_images(wanted: WantedInstall, images: Mapping[str, str], catalogue: C
     engine = engines.find()
     pull = sources.choose(engine, catalogue, "auto") == "registry"
     for image in images:
-        farm.ensure(engine, image, say, pull_base=pull)
+        farm.ensure(engine, image, say, pull=pull)
     there = [each.name for each in nodes.listed(engine, wanted.context.removeprefix(CONTEXT_PREFIX))]
     # Whose pods go where is this cluster's business.
     loading.ensure(engine, dict.fromkeys(images.values(), there), say)

@@ -63,10 +63,7 @@ def kustomization(wanted: Rendering, folder: Path) -> dict[str, Any]:
         "namespace": wanted.namespace,
         "resources": [f"{clusters}/overlays/{wanted.overlay}", *([HARNESS] if wanted.harness else [])],
         "components": [f"{clusters}/components/one-node"] if wanted.one_node else [],
-        "images": [
-            {"name": f"farm-{image}", "newName": name.rpartition(":")[0], "newTag": name.rpartition(":")[2]}
-            for image, name in sorted(wanted.images.items())
-        ],
+        "images": [_image(image, name) for image, name in sorted(wanted.images.items())],
         "replicas": [{"name": "browsers", "count": wanted.pods}],
         "patches": [*_settings(wanted), *_namespace(wanted)],
     }
@@ -75,6 +72,17 @@ def kustomization(wanted: Rendering, folder: Path) -> dict[str, Any]:
             {"name": KEY_SECRET, "files": ["key"], "options": {"labels": OURS}},
         ]
     return made
+
+
+def _image(image: str, name: str) -> dict[str, str]:
+    """By its digest where the name has one: kustomize takes that or a tag."""
+    tagged, _, digest = name.partition("@")
+    repository, _, tag = tagged.rpartition(":")
+    return {
+        "name": f"farm-{image}",
+        "newName": repository,
+        **({"digest": digest} if digest else {"newTag": tag}),
+    }
 
 
 def _settings(wanted: Rendering) -> list[dict[str, Any]]:

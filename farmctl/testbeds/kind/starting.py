@@ -132,7 +132,7 @@ def ensure_images(
     """Make the node image and the farm's own exist in the engine; the farm's by name. Raises StageError."""
     sources.ensure_node(engine, catalogue, shape.node_image, say)
     pull = source == "registry"
-    return {image: farm.ensure(engine, image, say, pull_base=pull) for image in farm.PARTS}
+    return {image: farm.ensure(engine, image, say, pull=pull) for image in farm.PARTS}
 
 
 def install(

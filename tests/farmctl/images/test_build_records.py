@@ -29,7 +29,7 @@ class Engine:
 def test_a_build_that_ran_is_recorded_once_and_one_that_was_not_needed_never(cache):
     engine = Engine()
     for _ in range(2):
-        tag = farm.ensure(engine, "proxy", print, pull_base=False)
+        tag = farm.ensure(engine, "proxy", print, pull=False)
     [built] = records.read(cache)
     assert (built.step, built.what) == ("image: proxy", tag)
     assert built.at.startswith("20")
@@ -38,13 +38,13 @@ def test_a_build_that_ran_is_recorded_once_and_one_that_was_not_needed_never(cac
 
 def test_a_build_that_failed_is_no_record(cache):
     with pytest.raises(StageError, match="no space"):
-        farm.ensure(Engine("no space left"), "proxy", print, pull_base=False)
+        farm.ensure(Engine("no space left"), "proxy", print, pull=False)
     assert records.read(cache) == []
 
 
 @pytest.mark.parametrize("reused", [False, True])
 def test_a_build_that_took_layers_of_an_earlier_one_is_no_cold_one(cache, reused):
-    farm.ensure(Engine(reused=reused), "proxy", print, pull_base=False)
+    farm.ensure(Engine(reused=reused), "proxy", print, pull=False)
     assert [built.cold for built in records.read(cache)] == [not reused]
     assert list(records.coldest(records.read(cache))) == ([] if reused else ["image: proxy"])
 

@@ -4,8 +4,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from farmctl.images import farm
+from farmctl.errors import StageError
+from farmctl.images import base, catalogue, farm
 from farmctl.images.catalogue import ROOT
 from farmctl.images.gobuild import cache_folder
 
@@ -82,3 +84,58 @@ def test_builder_trusts_whom_the_host_trusts(monkeypatch, tmp_path, setting):
     (tmp_path / "ca.pem").write_bytes(b"ca")
     monkeypatch.setenv(setting, str(tmp_path / "ca.pem"))
     assert farm.trusted() == b"ca"
+
+
+class Engine:
+    """Pulls and builds in no time; ``away``: no registry answers."""
+
+    def __init__(self, *, away=False):
+        self.away, self.did = away, []
+
+    def has_image(self, tag):
+        return tag == base.NAME
+
+    def run(self, *words):
+        self.did.append(words)
+        if self.away and words[0] == "pull":
+            raise StageError("`docker pull …` failed:\nconnection refused")
+
+    def build(self, _context, tag):
+        self.did.append(("build", tag))
+
+
+@pytest.fixture
+def release(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    content = farm.tag_of("proxy").rpartition(":")[2]
+    found = catalogue.read()
+
+    def make(content=content):
+        image = replace(found.images["proxy"], released=f"reg.example/team/farm-proxy:{content}@sha256:1234")
+        made = replace(found, images={**found.images, "proxy": image})
+        monkeypatch.setattr(catalogue, "read", lambda: made)
+        return farm.tag_of("proxy")
+
+    return make
+
+
+def test_the_release_s_image_is_pulled_where_it_is_of_this_content(release):
+    tag, engine = release(), Engine()
+    assert farm.ensure(engine, "proxy", print, pull=True) == tag
+    by_digest = "reg.example/team/farm-proxy@sha256:1234"
+    assert engine.did == [("pull", by_digest), ("tag", by_digest, tag)]
+    assert farm.names()["proxy"].endswith("@sha256:1234")
+
+
+@pytest.mark.parametrize("case", ["not asked for", "other content", "out of reach"])
+def test_else_it_is_built(release, case):
+    tag = release("000000000000") if case == "other content" else release()
+    engine, said = Engine(away=case == "out of reach"), []
+    assert farm.ensure(engine, "proxy", said.append, pull=case != "not asked for") == tag
+    assert engine.did[-1] == ("build", tag)
+    assert any(words[0] == "pull" for words in engine.did) is (case == "out of reach")
+    assert any("built instead, because connection refused" in line for line in said) is (
+        case == "out of reach"
+    )
+    if case == "other content":
+        assert farm.names()["proxy"] == tag

@@ -70,6 +70,13 @@ def pod_spec(item):
     return item["spec"]["template"]["spec"]
 
 
+def test_a_release_s_image_is_named_by_its_digest(rendered):
+    digest = f"sha256:{'1' * 64}"
+    found = rendered(images={**IMAGES, "proxy": f"reg.example:5000/team/farm-proxy:def@{digest}"})
+    [container] = pod_spec(found["Deployment", "proxy"])["containers"]
+    assert container["image"] == f"reg.example:5000/team/farm-proxy@{digest}"
+
+
 def test_images_replicas_and_namespace_are_set(rendered):
     found = rendered(overlay="existing", namespace="other", pods=7)
     browsers, proxy = found["Deployment", "browsers"], found["Deployment", "proxy"]
