@@ -43,6 +43,7 @@ class Process(Protocol):
 
     async def listening(self, *, timeout_s: float) -> None: ...
     def lift(self) -> None: ...
+    def worked_s(self) -> float | None: ...
     def kill(self) -> None: ...
 
 
@@ -82,8 +83,9 @@ class Workshop:
 
 @dataclass(slots=True)
 class Browser:
-    """``user``, ``process`` and ``heartbeat`` are None until there is one. ``refused``: why it left by itself before
-    its first answer, as one does that cannot make anything of its flags.
+    """``user``, ``process`` and ``heartbeat`` are None until there is one; ``has_page``: it has answered, and has the
+    page that a caller finds. ``refused``: why it left by itself before its first answer, as one does that cannot make
+    anything of its flags.
     """
 
     number: int
@@ -94,7 +96,7 @@ class Browser:
     version: dict[str, Any] = field(default_factory=dict)
     promoted: asyncio.Event = field(default_factory=asyncio.Event)
     unwanted: asyncio.Event = field(default_factory=asyncio.Event)
-    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    has_page: asyncio.Event = field(default_factory=asyncio.Event)
     connection: cdp.Browser | None = None
     refused: str = ""
 
@@ -138,7 +140,7 @@ async def live(browser: Browser, shop: Workshop, command: StartChrome, tell: Cal
         if not browser.unwanted.is_set():
             code = browser.process.returncode if browser.process is not None else None
             log.info("chrome-ended", chrome=browser.number, asked=asked, returncode=code, detail=why)
-            if code not in (None, -signal.SIGKILL) and not browser.answered.is_set():
+            if code not in (None, -signal.SIGKILL) and not browser.has_page.is_set():
                 browser.refused = why or f"exit code {code} at start"
         browser.kill()
         tell(ChromeFailed(browser.number, asked=asked))
@@ -162,12 +164,15 @@ async def _serve(
     await browser.process.listening(timeout_s=settings.start_s)
     async with cdp.connect(browser.process.ws_url, timeout_s=settings.start_s) as connection:
         browser.connection = connection
-        browser.heartbeat = Heartbeat(connection, every_s=settings.heartbeat_s)
+        process = browser.process
+        browser.heartbeat = Heartbeat(connection, every_s=settings.heartbeat_s, worked_s=process.worked_s)
         browser.version = await connection.send("Browser.getVersion", timeout_s=settings.start_s)
         start_s = asyncio.get_running_loop().time() - began
         log.info("chrome-started", chrome=browser.number, why=browser.why, start_s=round(start_s, 3))
-        browser.answered.set()
         tell(ChromeAnswered(browser.number))
+        # a third of a start again: the pod is free meanwhile, and only a handshake that comes at once waits for it
+        await connection.send("Target.createTarget", {"url": "about:blank"}, timeout_s=settings.start_s)
+        browser.has_page.set()
         return await _watched(browser.process, browser.heartbeat, connection)
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from farmagent import priorities
+from farmagent import priorities, proctimes
 from farmagent.binaries import Binary
 from farmagent.directories import ChromeDirectories
 from farmagent.errors import ChromeStartError
@@ -77,6 +77,12 @@ class ChromeProcess:
         """From a spare's priority to the usual one."""
         if not self.exited.is_set():
             priorities.lift(self.pid)
+
+    def worked_s(self) -> float | None:
+        """CPU-seconds of the tree's living processes, and what the main thread waited for a CPU (a starved Chrome is
+        no frozen one); None while the main process is stopped, or gone.
+        """
+        return None if self.exited.is_set() else proctimes.worked_s(self.pid)
 
     def kill(self) -> None:
         """SIGKILL for the whole tree; ``exited`` is set soon after."""

@@ -21,6 +21,7 @@ from farmagent.states import (
     AgentBegan,
     ChromeAnswered,
     ChromeFailed,
+    ChromeSilent,
     Command,
     DrainAsked,
     DrainPassed,
@@ -40,6 +41,7 @@ from farmagent.states import (
     Why,
 )
 
+ANSWER_S = 1.5  # how long a handshake waits for a Chrome that is silent: its caller may have another pod's
 OWN_CHROME_S = (
     20.0  # for a lease's own Chrome to answer: within the proxy's limit for preparing, and 20 usual starts
 )
@@ -143,9 +145,9 @@ class Pod:
         )
 
     async def check_chrome(self, lease: LiveLease) -> None:
-        """Return once the main Chrome has answered now, or the lease is over because it did not."""
+        """Return once the main Chrome has a page and has answered now, or the lease is over because it has not."""
         if lease.own is not None:
-            if not await races.within(lease.own.answered.wait(), OWN_CHROME_S):
+            if not await races.within(lease.own.has_page.wait(), OWN_CHROME_S):
                 lease.own.kill()
                 await lease.over.wait()
             return
@@ -154,11 +156,21 @@ class Pod:
             await lease.over.wait()
             return
         try:
-            await chrome.heartbeat.ask()
+            async with asyncio.timeout(ANSWER_S):
+                await chrome.has_page.wait()
+                if await chrome.heartbeat.answers(ANSWER_S):
+                    return
+        except TimeoutError:
+            pass
         except ChromeLostError:
             # its own watcher is about to tell; by force, should it not: a dead Chrome must never look free
             chrome.kill()
             await lease.over.wait()
+            return
+        log.warning("chrome-silent", chrome=chrome.number, lease=lease.id)
+        self.tell(ChromeSilent(chrome.number))
+        self._spawn(self._ask_again(chrome))
+        await lease.over.wait()
 
     def lease_began(self, lease: LiveLease) -> None:
         lease.began = True
@@ -277,8 +289,9 @@ class Pod:
             return
         try:
             await browser.heartbeat.ask()
+            await races.first(browser.has_page, browser.unwanted)
         except ChromeLostError as error:
-            log.warning("spare-lost", chrome=browser.number, detail=str(error))
+            log.warning("chrome-lost", chrome=browser.number, detail=str(error))
             self.tell(ChromeFailed(browser.number))
             browser.kill()
         else:

@@ -150,7 +150,9 @@ class Settings:
     )
     grace_s: float = _setting(3600.0, _seconds, "after SIGTERM, how long a running session may go on")
     heartbeat_s: float = _setting(
-        5.0, _seconds, "how often Chrome is asked for its version; 3 unanswered in a row mean frozen"
+        2.0,
+        _seconds,
+        "how often Chrome is asked for its version; 3 unanswered in a row mean frozen, unless it works: then 60 s do",
     )
     start_s: float = _setting(30.0, _seconds, "how long Chrome may take to start")
     lease_max_s: float = _setting(3600.0, _seconds, "longest lease when the proxy names none")

@@ -31,7 +31,7 @@ class State(StrEnum):
 MOVES: dict[State, frozenset[State]] = {
     State.STARTING: frozenset({State.FREE, State.BROKEN, State.DRAINING}),
     State.FREE: frozenset({State.LEASED, State.STARTING, State.BROKEN, State.DRAINING}),
-    State.LEASED: frozenset({State.FREE, State.RECYCLING, State.DRAINING}),
+    State.LEASED: frozenset({State.FREE, State.STARTING, State.RECYCLING, State.DRAINING}),
     State.RECYCLING: frozenset({State.FREE, State.BROKEN, State.DRAINING}),
     State.BROKEN: frozenset({State.FREE, State.DRAINING}),
     State.DRAINING: frozenset(),
@@ -78,6 +78,13 @@ class ChromeFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ChromeSilent:
+    """A Chrome did not answer a handshake in time; ChromeAnswered or ChromeFailed will follow."""
+
+    chrome: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseAsked:
     """``options``: what a Chrome of the lease's own is to be started with."""
 
@@ -114,6 +121,7 @@ Event = (
     AgentBegan
     | ChromeAnswered
     | ChromeFailed
+    | ChromeSilent
     | LeaseAsked
     | LeaseUsed
     | LeaseClosed
@@ -201,6 +209,7 @@ class PodStates:
     _down_since: float = 0.0
     _answered_at: float = 0.0
     _left: bool = False
+    _silent: bool = False  # it ran well once, and is being asked again
 
     @property
     def busy(self) -> Busy | None:
@@ -219,6 +228,8 @@ class PodStates:
                 self._answered(chrome, now)
             case ChromeFailed(chrome, asked):
                 commands = self._failed(chrome, now, asked=asked)
+            case ChromeSilent(chrome):
+                commands = self._silent_at_handshake(chrome)
             case LeaseAsked(lease, options):
                 commands = self._lease_asked(lease, options)
             case LeaseUsed(lease) if self.lease is not None and self.lease.id == lease:
@@ -254,6 +265,7 @@ class PodStates:
     def _answered(self, chrome: int, now: float) -> None:
         if chrome == self.main and self.state in (State.STARTING, State.RECYCLING, State.BROKEN):
             self._answered_at = now
+            self._silent = False
             self._move(State.FREE)
 
     def _failed(self, chrome: int, now: float, *, asked: bool) -> list[Command]:
@@ -269,8 +281,9 @@ class PodStates:
             ended = self._end_lease(End.DONE if asked else End.BROWSER_DIED)
             self._move(State.RECYCLING)
             return ended + self._start(Why.DIED, now)
-        if self.state is State.FREE and now - self._answered_at >= SETTLED_S:
+        if self._silent or (self.state is State.FREE and now - self._answered_at >= SETTLED_S):
             self.failures = 0
+            self._silent = False
             self._move(State.STARTING)
             return self._start(Why.DIED, now)
         return self._retry(now)
@@ -285,6 +298,17 @@ class PodStates:
             self._move(State.STARTING)
         wait_s = min(BACKOFF_S * 2 ** min(self.failures - 1, 10), BACKOFF_MAX_S)
         return self._start(Why.RETRY, now, wait_s)
+
+    def _silent_at_handshake(self, chrome: int) -> list[Command]:
+        """The caller, who has sent nothing yet, gets another pod; this Chrome is not free before it answers."""
+        if chrome != self.main or self.lease is None or self.lease.used:
+            return []
+        if self.state is State.DRAINING:
+            return self._leave(at_once=False, end=End.DONE)
+        commands = self._end_lease(End.DONE)
+        self._silent = True
+        self._move(State.STARTING)
+        return commands
 
     def _lease_asked(self, lease: str, options: LaunchOptions | None) -> list[Command]:
         busy = self.busy

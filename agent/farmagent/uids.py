@@ -128,11 +128,11 @@ def descendants() -> list[int]:
 
 def _processes() -> Iterator[tuple[int, int, set[int]]]:
     """(pid, parent, uids) of each; the owner of /proc/PID is no witness (root, for one that is not dumpable)."""
-    for entry in os.scandir(PROC):
+    for entry in PROC.iterdir():
         if not entry.name.isdecimal():
             continue
         with suppress(OSError, KeyError, ValueError, IndexError):
-            lines = Path(entry.path, "status").read_text().splitlines()
+            lines = (entry / "status").read_text().splitlines()
             fields = dict(line.split(":", 1) for line in lines if ":" in line)
             if not fields["State"].strip().startswith(("Z", "X")):
                 yield int(entry.name), int(fields["PPid"]), {int(word) for word in fields["Uid"].split()[:3]}

@@ -8,6 +8,10 @@ async function main() {
   const browser = await puppeteer.connect({...how, protocolTimeout: 60_000});
   const seen = {version: await browser.version(), before: (await browser.pages()).length};
 
+  const [first] = await browser.pages();
+  await first.goto(`${pages}/first`);
+  seen.first = await first.title();
+
   const page = await browser.newPage();
   await page.setViewport({width: 640, height: 480});
   await page.goto(`${pages}/page`);

@@ -101,6 +101,19 @@ class LivingAgent:
         assert head.startswith(b"HTTP/1.1 101"), head
         return sock
 
+    def asked(self, lease):
+        """The answer to a question for a lease: its status, its JSON where it was refused."""
+        with socket.create_connection((self.host, self.port), LIMIT_S) as sock:
+            sock.sendall(
+                f"GET /lease HTTP/1.1\r\nHost: {self.host}\r\nConnection: Upgrade\r\nUpgrade: farm-lease\r\n"
+                f"Farm-Lease: {lease}\r\n\r\n".encode()
+            )
+            head = read_head(sock)
+            while head.startswith(b"HTTP/1.1 102"):
+                head = read_head(sock)
+            status = int(head.split(b" ")[1])
+            return status, json.loads(sock.recv(4096)) if status != 101 else None
+
     def session(self, lease="L1"):
         """A lease whose caller has Chrome's browser socket."""
         sock = self.lease(lease)

@@ -1,12 +1,15 @@
 """A real Chromium under a real agent: its crash in every state, its freeze, its end, and what is left after."""
 
+import json
 import os
 import signal
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from farmagent import proctimes
 from farmagent.settings import CHROME_UIDS
+from websockets.sync.client import connect
 
 pytestmark = [pytest.mark.chrome, pytest.mark.timeout(180)]
 
@@ -86,7 +89,57 @@ class TestOneAgent:
         all_of(sock)
         assert ended(agent, "frozen") == "browser-died"
 
+    def test_frozen_while_free_a_caller_is_sent_on_and_the_pod_heals(self, agent_with):
+        """With a heartbeat that sees it later than the handshake does."""
+        with agent_with(HEARTBEAT_S="1.5") as agent:
+            pid = only_chrome(agent)
+            os.kill(pid, signal.SIGSTOP)
+            assert agent.asked("stopped") == (409, {"reason": "starting"})
+            assert agent.asked("stopped-too") == (409, {"reason": "starting"})
+            assert another_chrome(agent, pid) == only_chrome(agent)
+            agent.lease("next").close()
+
+    def test_frozen_and_thawed_it_is_the_same_chrome(self, agent_with):
+        with agent_with(HEARTBEAT_S="10") as agent:
+            pid = only_chrome(agent)
+            os.kill(pid, signal.SIGSTOP)
+            assert agent.asked("stopped") == (409, {"reason": "starting"})
+            os.kill(pid, signal.SIGCONT)
+            assert only_chrome(agent) == pid
+
+    def test_a_chrome_that_works_is_told_from_one_that_is_stopped(self, agent):
+        pid = only_chrome(agent)
+        assert proctimes.worked_s(pid) > 0
+        os.kill(pid, signal.SIGSTOP)
+        agent.until(lambda: proctimes.worked_s(pid) is None, "stopped Chrome")
+        os.kill(pid, signal.SIGCONT)
+        agent.until(lambda: proctimes.worked_s(pid), "Chrome that goes on")
+        os.kill(pid, signal.SIGKILL)
+        agent.until(lambda: proctimes.worked_s(pid) is None, "end of Chrome")
+
+    def test_forty_mib_from_a_client_that_offers_compression_harm_nobody(self, agent_with):
+        with agent_with() as agent:
+            agent.until_free()
+            with connect(
+                "ws://farm/devtools/browser/farm", sock=agent.lease("large"), max_size=None
+            ) as caller:
+                assert caller.protocol.extensions == []
+                params = {"browserContextId": "x" * 40 * 1024 * 1024}
+                caller.send(json.dumps({"id": 1, "method": "Target.disposeBrowserContext", "params": params}))
+                assert json.loads(caller.recv(60))["error"]
+            assert ended(agent, "large") == "done"
+            assert [event for event in agent.events("chrome-ended") if "frozen" in event["detail"]] == []
+
+    def test_one_blank_page_is_there_at_every_connect(self, agent):
+        for number in range(2):
+            agent.until_free()
+            with connect("ws://farm/devtools/browser/farm", sock=agent.lease(f"page{number}")) as caller:
+                caller.send(json.dumps({"id": 1, "method": "Target.getTargets"}))
+                targets = json.loads(caller.recv(60))["result"]["targetInfos"]
+                assert [one["url"] for one in targets if one["type"] == "page"] == ["about:blank"]
+
     def test_closed_by_the_caller(self, agent, cdp_send, all_of):  # field case 56
+        agent.until_free()
         for number in range(3):
             sock = agent.session(f"close{number}")
             cdp_send(sock, 1, "Browser.close")

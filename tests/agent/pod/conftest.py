@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,8 @@ class FakeChrome:
         self.exited = asyncio.Event()
         self.returncode = None
         self.frozen = False
+        self.busy = False  # silent because it works
+        self.pages = 0
         self.lifted = False
         self.heads = []  # of every upgrade it saw
         self._server = None
@@ -83,9 +86,10 @@ class FakeChrome:
 
     async def _converse(self, connection):
         async for text in connection:
-            while self.frozen:
+            while self.frozen or self.busy:
                 await asyncio.sleep(0.01)
             message = json.loads(text)
+            self.pages += message["method"] == "Target.createTarget"
             result = {"product": self.product} if message["method"] == "Browser.getVersion" else {}
             if message["method"] == "Test.burst":
                 for _ in range(message["params"]["count"]):
@@ -98,6 +102,9 @@ class FakeChrome:
 
     def lift(self):
         self.lifted = True
+
+    def worked_s(self):
+        return time.monotonic() if self.busy else 0.0
 
     def kill(self):
         self.end(-9)

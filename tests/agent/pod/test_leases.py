@@ -3,11 +3,14 @@
 import asyncio
 import json
 
+import farmagent.heartbeats
+import farmagent.pod
 import pytest
 from farmagent.directories import WorkDirectory
 from farmagent.errors import AgentError
 from farmagent.leasing import KeyFile
 from farmagent.pod import Pod
+from farmagent.settings import Settings
 
 
 async def test_101_names_lease_and_pod(pod):
@@ -76,8 +79,9 @@ async def test_half_close_is_gone(pod):
     assert (await pod.get("/readyz?wait=5"))[0] == 200
 
 
-async def test_chrome_is_asked_at_that_moment(pod):
+async def test_chrome_is_asked_at_that_moment(pod, monkeypatch):
     """A Chrome that froze after its last heartbeat is not leased: 102s until it answers again."""
+    monkeypatch.setattr("farmagent.pod.ANSWER_S", 5.0)
     pod.chrome.frozen = True
     reader, writer = await pod.connect()
     writer.write(
@@ -127,16 +131,121 @@ async def test_a_frozen_chrome_is_a_dead_one(pod_with):
         assert json.loads(body)["end"] == "browser-died"
 
 
-async def test_two_missed_heartbeats_are_a_slow_chrome_not_a_dead_one(pod_with):  # field case 29
+def test_a_silent_chrome_is_known_soon():
+    assert 1.0 <= farmagent.pod.ANSWER_S <= 2.0
+
+
+class TestSilent:
+    """A Chrome that does not answer a handshake: its caller has sent nothing yet, and may have another pod's."""
+
+    @pytest.fixture(autouse=True)
+    def _soon(self, monkeypatch):
+        monkeypatch.setattr("farmagent.pod.ANSWER_S", 0.1)
+
+    async def test_is_409_starting_and_free_again_when_it_answers(self, pod):
+        chrome = pod.chrome
+        chrome.frozen = True
+        status, _, body, _, _ = await pod.lease("L1")
+        assert (status, json.loads(body)) == (409, {"reason": "starting"})
+        assert (await pod.get("/readyz"))[0] == 503
+        assert json.loads((await pod.lease("L2"))[2]) == {"reason": "starting"}
+        chrome.frozen = False
+        assert (await pod.get("/readyz?wait=5"))[0] == 200
+        assert pod.chrome is chrome
+
+    async def test_is_replaced_when_it_stays_silent(self, pod_with):
+        async with pod_with(heartbeat_s=0.2) as pod:
+            await pod.until(lambda pod: pod.busy is None)
+            chrome = pod.chrome
+            chrome.frozen = True
+            assert (await pod.lease("L1"))[0] == 409
+            assert (await pod.get("/readyz?wait=5"))[0] == 200
+            assert pod.chrome is not chrome
+            await pod.leased("L2")
+
+    async def test_while_it_drains_it_leaves(self, pod):
+        pod.chrome.frozen = True
+        asked = pod.begin(pod.lease("L1"))
+        await pod.until(lambda pod: pod.lease is not None)
+        pod.pod.drain()
+        async with asyncio.timeout(10):
+            assert (await asked)[0] == 409
+            await pod.pod.drained.wait()
+
+
+async def test_a_few_missed_heartbeats_are_a_slow_chrome_not_a_dead_one(pod_with):  # field case 29
     async with pod_with(heartbeat_s=0.2) as pod:
         await pod.until(lambda pod: pod.busy is None)
         chrome = pod.chrome
+        _, writer = await pod.leased("L1")
         chrome.frozen = True
-        asked = pod.begin(pod.lease("L1"))
         await asyncio.sleep(0.3)  # one and a half of the three intervals, a span and no state
         chrome.frozen = False
-        assert (await asked)[0] == 101
-        assert pod.chrome is chrome
+        await pod.pod._browsers[1].heartbeat.ask()
+        assert pod.pod.lease is not None
+        writer.close()
+
+
+async def test_a_chrome_that_is_only_busy_keeps_its_lease(pod_with):
+    """Silent for longer than a frozen one may be, but at work."""
+    async with pod_with(heartbeat_s=0.05) as pod:
+        await pod.until(lambda pod: pod.busy is None)
+        chrome = pod.chrome
+        _, writer = await pod.leased("L1")
+        chrome.busy = True
+        await asyncio.sleep(0.6)  # four times what ends a frozen one, a span and no state
+        chrome.busy = False
+        await pod.pod._browsers[1].heartbeat.ask()
+        assert (pod.pod.lease.id, pod.chrome) == ("L1", chrome)
+        writer.close()
+
+
+async def test_a_chrome_that_is_busy_for_ever_is_given_up(pod_with, monkeypatch):
+    assert farmagent.heartbeats.BUSY_MAX_S == 60.0
+    monkeypatch.setattr("farmagent.heartbeats.BUSY_MAX_S", 0.4)
+    async with pod_with(heartbeat_s=0.05) as pod:
+        await pod.until(lambda pod: pod.busy is None)
+        reader, _ = await pod.leased("L1")
+        pod.chrome.busy = True
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        _, _, body = await pod.get("/readyz?wait=5&lease=L1")
+        assert json.loads(body)["end"] == "browser-died"
+
+
+def test_who_uses_a_chrome_that_freezes_learns_of_it_within_ten_seconds():
+    """At most an interval passes before it is asked, then each question waits for one."""
+    heartbeat_s = Settings.from_env({}).heartbeat_s
+    assert (1 + farmagent.heartbeats.MISSES_MAX) * heartbeat_s < 10.0
+
+
+class TestFirstPage:
+    """Playwright's own example takes contexts[0].pages[0] right after it has connected."""
+
+    async def test_is_there_before_the_101_and_only_once(self, pod):
+        for lease in ("L1", "L2"):
+            _, writer = await pod.leased(lease)
+            assert pod.chrome.pages == 1
+            writer.close()
+            await pod.until(lambda pod: pod.busy is None)
+
+    async def test_is_there_after_a_recycle(self, pod):
+        first = pod.chrome
+        _, writer = await pod.leased("L1", more=b"G")
+        writer.close()
+        await pod.until(lambda pod: pod.busy is None and pod.chrome.process is not first)
+        await pod.leased("L2")
+        assert pod.chrome.pages == 1
+
+    async def test_of_a_spare_too(self, pod_with):
+        async with pod_with(recycle="spare", spare_after_s=0.01) as pod:
+            await pod.until(lambda pod: pod.busy is None)
+            _, writer = await pod.leased("L1", more=b"G")
+            await pod.until(lambda _: len(pod.chromes) == 2 and pod.chromes[1].heads)
+            writer.close()
+            assert (await pod.get("/readyz?wait=5"))[0] == 200
+            await pod.leased("L2")
+            assert (pod.chrome, pod.chrome.pages) == (pod.chromes[1], 1)
 
 
 @pytest.mark.parametrize(

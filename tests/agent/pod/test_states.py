@@ -7,6 +7,7 @@ from farmagent.states import (
     AgentBegan,
     ChromeAnswered,
     ChromeFailed,
+    ChromeSilent,
     DrainAsked,
     DrainPassed,
     EndLease,
@@ -95,6 +96,21 @@ TABLE = [
         State.RECYCLING,
         [EndLease("a", End.BROWSER_DIED), StartChrome(2, Why.DIED)],
     ),
+    (
+        "Chrome is silent at a handshake",
+        (*LEASED, ChromeSilent(1)),
+        State.STARTING,
+        [EndLease("a", End.DONE)],
+    ),
+    ("and answers later", (*LEASED, ChromeSilent(1), ChromeAnswered(1)), State.FREE, []),
+    (
+        "or is frozen: another starts at once",
+        (*LEASED, ChromeSilent(1), ChromeFailed(1)),
+        State.STARTING,
+        [StartChrome(2, Why.DIED)],
+    ),
+    ("silent in a session: the heartbeat has the word", (*USED, ChromeSilent(1)), State.LEASED, []),
+    ("silence of a Chrome that is gone", (*RECYCLING, ChromeSilent(1)), State.RECYCLING, []),
     (
         "Chrome dies in a lease that no byte used",
         (*LEASED, ChromeFailed(1)),
@@ -282,6 +298,10 @@ class AnyOrder(RuleBasedStateMachine):
     def chrome_fails(self, chrome, asked):
         self.alive.discard(chrome)
         self.tell(ChromeFailed(chrome, asked=asked))
+
+    @rule(chrome=st.integers(1, 12))
+    def chrome_is_silent(self, chrome):
+        self.tell(ChromeSilent(chrome))
 
     @rule(lease=st.sampled_from("abcd"), options=st.sampled_from([None, GERMAN]))
     def lease_asked(self, lease, options):
