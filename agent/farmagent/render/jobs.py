@@ -11,7 +11,8 @@ from farmagent.cdp import MESSAGE_MAX_BYTES
 from farmagent.render import gate, openings
 from farmagent.render.answers import CONTENT_TYPES, Reason, RenderAnswer, RenderError, refusal
 from farmagent.render.captures import capture
-from farmagent.render.gate import Gate, Resolver
+from farmagent.render.gate import Gate
+from farmagent.render.names import Resolver
 from farmagent.render.pages import Navigated, Page, ScriptError
 from farmagent.render.requests import RenderRequest, parse
 from farmagent.render.targets import TargetPolicy
@@ -20,7 +21,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 async def render(
-    chrome_ws_url: str, body: bytes, *, policy: TargetPolicy, resolver: Resolver = gate.resolve
+    chrome_ws_url: str, body: bytes, *, policy: TargetPolicy, resolver: Resolver | None = None
 ) -> RenderAnswer:
     """Render as ``body`` (JSON) asks, in the Chrome at ``chrome_ws_url`` (its browser socket).
 
@@ -47,7 +48,7 @@ class _Job:
         self._began = self._clock()
         self._timings: dict[str, float] = {}  # seconds since the job began, by the step that was done then
 
-    async def run(self, chrome_ws_url: str, policy: TargetPolicy, resolver: Resolver) -> RenderAnswer:
+    async def run(self, chrome_ws_url: str, policy: TargetPolicy, resolver: Resolver | None) -> RenderAnswer:
         timeout_s = self._request.timeout_s
         try:
             async with asyncio.timeout(timeout_s), AsyncExitStack() as stack:

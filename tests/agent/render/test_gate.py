@@ -1,7 +1,9 @@
 """The gate as a SOCKS5 server: what it answers, what it dials, and that it leaves nothing."""
 
 import asyncio
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from ipaddress import ip_address
 from types import SimpleNamespace
 
@@ -153,3 +155,44 @@ async def test_connections_that_come_as_the_gate_closes_are_not_left_open():
     assert aborted == ["before its first step"]
     gate.accept(asyncio.StreamReader(), writer("accepted late"))
     assert aborted == ["before its first step", "accepted late"]
+
+
+@contextmanager
+def dead_address(host: str) -> Iterator[int]:
+    """A port where nothing answers: its listener's queue is full, so Linux drops what would connect."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind((host, 0))
+        listener.listen(0)
+        waiting = stack.enter_context(socket.socket())
+        waiting.connect(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+async def test_a_dead_first_address_does_not_keep_the_second_waiting():
+    """Not the ten seconds that are given to all of them together: staggered dials, RFC 8305."""
+    policy = TargetPolicy.parse("127.0.0.0/8")
+
+    async def greet(_reader, writer):
+        writer.write(b"hello")
+        writer.close()
+        await writer.wait_closed()
+
+    with dead_address("127.0.0.2") as port:
+        names = resolver(half="127.0.0.2 127.0.0.1")
+        async with (
+            await asyncio.start_server(greet, "127.0.0.1", port),
+            opened(policy, names) as gate,
+            asyncio.timeout(8),
+            asking(gate, named("half", port)) as (reader, _),
+        ):
+            assert (await reader.readexactly(15))[-5:] == b"hello"
+
+
+async def test_of_several_addresses_that_refuse_the_word_is_refused(unused_tcp_port):
+    names = resolver(closed="127.0.0.1 127.0.0.2")
+    policy = TargetPolicy.parse("127.0.0.0/8")
+    async with opened(policy, names) as gate:
+        async with asking(gate, named("closed", unused_tcp_port)) as (reader, _):
+            assert (await reader.readexactly(10))[1] == 4
+        assert gate.failure("closed", unused_tcp_port) == "net::ERR_CONNECTION_REFUSED"
