@@ -3,13 +3,16 @@
 import importlib
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 from farmproxy.core.diagram import state_diagram
 from farmwire.reasons import ANSWERS, End
 
+from farmctl import cli
 from farmctl.cli import VERBS
 from farmctl.scenarios.catalogue import find_all
 
@@ -87,3 +90,29 @@ def test_the_action_in_the_readme_has_the_inputs_that_it_names():
         assert all(set(step.get("with", {})) <= set(action["inputs"]) for step in used)
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/ci.md").read_text(), flags=re.MULTILINE)
     assert set(table) == set(action["inputs"])
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Every `farmctl ...` that stands in a page as a command, one a line, or inline with options."""
+    text = re.sub(r"\\\n\s*", " ", page.read_text())
+    fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE))
+    lines = re.findall(r"^(?:\s*(?:- )?(?:run: )?)(farmctl .+)$", fenced, flags=re.MULTILINE)
+    lines += re.findall(r"^    (farmctl .+)$", text, flags=re.MULTILINE)
+    lines += re.findall(r"`(farmctl [a-z][^`\n]*)`", text)
+    return [shlex.split(part) for line in lines for part in re.sub(r"\s#.*", "", line).split(";")]
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_farmctl_command_of_a_page_is_one_that_farmctl_takes(page):
+    """Parsed by farmctl's own parser, not run: a renamed option or verb makes the page wrong."""
+    app = typer.main.get_command(cli.build())
+    for _, verb, *rest in commands(page):
+        assert verb in VERBS, verb
+        words = [word for word in rest if word not in {"NAME…", "…"} and "|" not in word]
+        command = app.commands[verb]
+        known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+        options = {word.partition("=")[0] for word in words if word.startswith("-")}
+        assert options <= {*known, "-h", "--help"}, f"{page.name}: farmctl {verb} {' '.join(rest)}"

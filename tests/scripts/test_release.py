@@ -11,7 +11,9 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from farmctl.errors import StageError
 from farmctl.images import catalogue, farm
+from farmctl.testbeds.kind import existing
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PARTS = {"farmctl": ".", "farmproxy": "proxy", "farmagent": "agent", "farmwire": "wire"}
@@ -92,3 +94,18 @@ def test_a_tag_is_released_only_with_least_rights():
     assert [name for name, those in rights.items() if "packages" in those] == ["image", "wheels"]
     uses = [step["uses"] for job in workflow["jobs"].values() for step in job["steps"] if "uses" in step]
     assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", each) for each in uses)
+
+
+def test_an_existing_cluster_pulls_the_release_s_images_by_digest(release, monkeypatch, capsys):
+    """Without --image-prefix: what nobody pushed anywhere was all that a farmctl of before could offer."""
+    elsewhere = existing.WantedInstall(context="theirs")
+    with pytest.raises(StageError, match="has to pull the farm's images from somewhere"):
+        existing.ensure_images(elsewhere, existing.image_names(elsewhere), catalogue.read(), print)
+    release.main(["catalogue", "reg.example/team", "amd64"])
+    read = catalogue.read
+    monkeypatch.setattr(catalogue, "read", lambda: read(catalogue.PATH))
+    names = existing.image_names(elsewhere)
+    assert all("@sha256:" in name for name in names.values())
+    existing.ensure_images(elsewhere, names, catalogue.read(), print)
+    of_kind = existing.image_names(existing.WantedInstall(context="kind-mine"))
+    assert of_kind == {image: farm.tag_of(image) for image in farm.PARTS}  # loaded, not pulled
