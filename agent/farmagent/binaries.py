@@ -1,9 +1,10 @@
-"""Where Chrome is, whether it can have uids of its own, and whether its sandbox works here. Found once, at start.
+"""Where Chrome is, whether it can have uids of its own, and why its sandbox is off where it is.
 
-The rule: each is tried, not guessed, as the Chrome to come would do it; what is not there is said.
+The rule: each is tried, not guessed, by Chrome itself or as the Chrome to come would do it; what is not there is said.
 """
 
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ CANDIDATES = (
     "/usr/lib64/chromium-browser/chromium-browser",
 )
 NAMES = ("chrome", "google-chrome", "chromium", "chromium-browser")
-# What Chrome's own sandbox does: user, pid and network namespaces, capabilities inside them, an empty root.
-SANDBOX_PROBE = ("unshare", "--user", "--map-root-user", "--pid", "--net", "--fork", "--root", "/", "true")
+# What Chrome's last words have in common where a kernel or a profile forbids what its sandbox needs.
+SANDBOX_REFUSED = re.compile(r"sandbox|namespace|zygote", re.IGNORECASE)
 REACH_PROBE = ("sh", "-c", 'for path do test -x "$path" || { echo "$path"; exit 1; }; done', "sh")
 PROBE_TIMEOUT_S = 10.0
 # capability.h: to give a folder to a uid, to take it back, to end its processes, to become it.
@@ -71,7 +72,7 @@ def find(settings: Settings, work: Path) -> Binary:
             f"write into the next one's: {shared}. Set FARMAGENT_RECYCLE=fresh"
         )
     user = ChromeUser(os.geteuid(), os.getegid()) if shared else ChromeUser(first, first)
-    return Binary(path, shared, _no_sandbox(settings, Binary(path), user))
+    return Binary(path, shared, _no_sandbox(settings, user))
 
 
 def _chrome(wanted: Path | None) -> Path:
@@ -111,15 +112,14 @@ def _lacking(status: Path = Path("/proc/self/status")) -> list[str]:
     return [name for name, bit in NEEDED.items() if not effective >> bit & 1]
 
 
-def _no_sandbox(settings: Settings, binary: Binary, user: ChromeUser) -> str:
+def _no_sandbox(settings: Settings, user: ChromeUser) -> str:
+    """What is known before the first Chrome: it is the one that tries."""
     if settings.sandbox == "off":
         return "FARMAGENT_SANDBOX=off"
-    if user.uid == 0:
-        why = "Chrome refuses its sandbox as root"
-    else:
-        why = _tried([*binary.prefix(user), *SANDBOX_PROBE])
-        why = why and f"this machine forbids what the sandbox needs: {why}"
-    if why and settings.sandbox == "on":
+    if user.uid != 0:
+        return ""
+    why = "Chrome refuses its sandbox as root"
+    if settings.sandbox == "on":
         raise AgentError(f"FARMAGENT_SANDBOX=on, but {why}")
     return why
 

@@ -8,12 +8,12 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from farmagent import cdp, races, sweeps
-from farmagent.binaries import Binary
+from farmagent.binaries import SANDBOX_REFUSED, Binary
 from farmagent.chrome import Start, launch
 from farmagent.directories import ChromeDirectories, WorkDirectory, remove
 from farmagent.errors import ChromeLostError, ChromeStartError
@@ -51,7 +51,7 @@ class Launch(Protocol):
     def __call__(self, binary: Binary, directories: ChromeDirectories, start: Start) -> Process: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Workshop:
     """What every Chrome of this agent is made with. ``places``: where it may leave something besides its own
     directories; ``low_priority``: spares start below everything else.
@@ -64,6 +64,17 @@ class Workshop:
     places: Places
     low_priority: bool
     launch: Launch = launch
+    sandbox_works: bool = False  # a Chrome has answered with it
+
+    def give_up_sandbox(self, why: str) -> bool:
+        """Whether a Chrome that did not start may be tried without; so are all that follow then."""
+        if self.settings.sandbox != "auto" or self.binary.no_sandbox or self.sandbox_works:
+            return False
+        if not SANDBOX_REFUSED.search(why):
+            return False
+        self.binary = replace(self.binary, no_sandbox=f"Chrome does not start with its sandbox here: {why}")
+        log.warning("isolation", **self.binary.isolation())
+        return True
 
     def sweep(self, uid: int) -> list[Path]:
         """Blocks; returns what could not be removed."""
@@ -153,6 +164,24 @@ async def _serve(
     """Start and watch; returns whether Chrome left in order."""
     settings = shop.settings
     began = asyncio.get_running_loop().time()
+    process = await _started(browser, shop, command)
+    async with cdp.connect(process.ws_url, timeout_s=settings.start_s) as connection:
+        browser.connection = connection
+        browser.heartbeat = Heartbeat(connection, every_s=settings.heartbeat_s, worked_s=process.worked_s)
+        browser.version = await connection.send("Browser.getVersion", timeout_s=settings.start_s)
+        shop.sandbox_works |= not shop.binary.no_sandbox
+        start_s = asyncio.get_running_loop().time() - began
+        log.info("chrome-started", chrome=browser.number, why=browser.why, start_s=round(start_s, 3))
+        tell(ChromeAnswered(browser.number))
+        # a third of a start again: the pod is free meanwhile, and only a handshake that comes at once waits for it
+        await connection.send("Target.createTarget", {"url": "about:blank"}, timeout_s=settings.start_s)
+        browser.has_page.set()
+        return await _watched(process, browser.heartbeat, connection)
+
+
+async def _started(browser: Browser, shop: Workshop, command: StartChrome) -> Process:
+    """A Chrome that listens; the first of all tries whether the machine lets it have its sandbox."""
+    settings = shop.settings
     browser.user = await shop.uids.take()
     low = browser.why is Why.SPARE and shop.low_priority and not browser.promoted.is_set()
     flags, environment = settings.chrome_args, {}
@@ -160,20 +189,18 @@ async def _serve(
         flags += asked(command.options)
         environment = {"TZ": command.options.timezone} if command.options.timezone else {}
     start = Start(browser.user, flags, environment, low=low)
-    browser.process = shop.launch(shop.binary, shop.work.fresh(browser.user), start)
-    await browser.process.listening(timeout_s=settings.start_s)
-    async with cdp.connect(browser.process.ws_url, timeout_s=settings.start_s) as connection:
-        browser.connection = connection
-        process = browser.process
-        browser.heartbeat = Heartbeat(connection, every_s=settings.heartbeat_s, worked_s=process.worked_s)
-        browser.version = await connection.send("Browser.getVersion", timeout_s=settings.start_s)
-        start_s = asyncio.get_running_loop().time() - began
-        log.info("chrome-started", chrome=browser.number, why=browser.why, start_s=round(start_s, 3))
-        tell(ChromeAnswered(browser.number))
-        # a third of a start again: the pod is free meanwhile, and only a handshake that comes at once waits for it
-        await connection.send("Target.createTarget", {"url": "about:blank"}, timeout_s=settings.start_s)
-        browser.has_page.set()
-        return await _watched(browser.process, browser.heartbeat, connection)
+    while True:
+        process = browser.process = shop.launch(shop.binary, shop.work.fresh(browser.user), start)
+        try:
+            await process.listening(timeout_s=settings.start_s)
+        except ChromeStartError as error:
+            if not shop.give_up_sandbox(str(error)):
+                raise
+            process.kill()
+            await process.exited.wait()
+            await asyncio.to_thread(_remove, browser.user, process, shop)
+        else:
+            return process
 
 
 async def _watched(process: Process, heartbeat: Heartbeat, connection: cdp.Browser) -> bool:

@@ -1,9 +1,12 @@
 """What the agent counts, under farmwire's names. No label holds an id, an address or a token."""
 
+from collections.abc import Callable
+
 from farmwire import metrics as names
 from farmwire.reasons import End
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from farmagent.binaries import Binary
 from farmagent.states import State, Why
 
 RECYCLE_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -38,9 +41,9 @@ class AgentMetrics:
         for state in State:
             self._state.labels(state.value).set(1 if state is current else 0)
 
-    def isolation(self, *, uid: bool, sandbox: bool) -> None:
-        self._isolated.labels("uid").set(uid)
-        self._isolated.labels("sandbox").set(sandbox)
+    def isolation(self, binary: Callable[[], Binary]) -> None:
+        self._isolated.labels("uid").set_function(lambda: not binary().shared_uid)
+        self._isolated.labels("sandbox").set_function(lambda: not binary().no_sandbox)
 
     def lease_ended(self, end: End) -> None:
         self._leases.labels(end.value).inc()

@@ -67,8 +67,7 @@ class Pod:
     def __init__(self, shop: Workshop, *, on_exit: Callable[[], object] = lambda: None) -> None:
         self.settings = shop.settings
         self.metrics = AgentMetrics()
-        self.metrics.isolation(uid=not shop.binary.shared_uid, sandbox=not shop.binary.no_sandbox)
-        self.isolation = shop.binary.isolation()
+        self.metrics.isolation(lambda: shop.binary)
         self.lease: LiveLease | None = None
         self.version: dict[str, Any] = {}
         self.drained = asyncio.Event()
@@ -93,6 +92,11 @@ class Pod:
     @property
     def busy(self) -> Busy | None:
         return self._states.busy
+
+    @property
+    def isolation(self) -> dict[str, str]:
+        """For /readyz?verbose; the first Chrome may find that it cannot have its sandbox."""
+        return self._shop.binary.isolation()
 
     def end_of(self, lease: str) -> End | None:
         return self._states.ends.get(lease)

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -30,6 +31,7 @@ AS_ANOTHER = ("setpriv", "--reuid", OTHER, "--regid", OTHER, "--clear-groups")
 MARK = "farm-left-behind"
 ODD_MOUNT = 'mount --make-rprivate / && mount -t tmpfs -o mode=1777 none /srv && exec "$@"'
 IN_A_POD = ("unshare", "--mount", "sh", "-c", ODD_MOUNT, "sh")
+NO_USER_NAMESPACES = (sys.executable, str(Path(__file__).with_name("no_user_namespaces.py")))
 # A Chrome that leaves a process behind in a session of its own, as its crash handlers are.
 WRAPPER = '#!/bin/sh\n( setsid sleep 1000 & )\nexec /usr/lib/chromium/chromium "$@"\n'
 
@@ -244,21 +246,65 @@ def test_a_work_folder_in_a_swept_one_is_refused_at_start(folder):
     assert "lies in the swept folder" in done.stderr
 
 
+async def said(agent, path):
+    host, port = agent.address
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    body = await reader.readexactly(int(re.search(rb"Content-Length: (\d+)", head)[1]))
+    writer.close()
+    return body.decode()
+
+
 async def test_how_chrome_is_isolated_is_said(folder, running_agent):
     async with running_agent(folder) as agent:
         (line,) = [event for event in agent.events() if event["event"] == "isolation"]
-        assert line["uid"] == "own"
-        host, port = agent.address
-        reader, writer = await asyncio.open_connection(host, port)
-        for path, wanted in (
-            ("/readyz?verbose", line["sandbox"]),
-            ("/metrics", 'farmagent_isolated{what="uid"} 1.0'),
-        ):
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-            head = await reader.readuntil(b"\r\n\r\n")
-            body = (await reader.readexactly(int(re.search(rb"Content-Length: (\d+)", head)[1]))).decode()
-            assert wanted in body
-        writer.close()
+        told = json.loads(await said(agent, "/readyz?verbose"))["isolation"]
+        assert told == {"uid": "own", "sandbox": "on", "detail": ""}
+        assert told.items() <= line.items()
+        metrics = await said(agent, "/metrics")
+        for what in ("uid", "sandbox"):
+            assert f'farmagent_isolated{{what="{what}"}} 1.0' in metrics
+        assert b"--no-sandbox" not in Path(f"/proc/{chromes(agent)[0]}/cmdline").read_bytes()
+
+
+async def test_where_chrome_cannot_have_its_sandbox_it_goes_without_and_that_is_said(folder, running_agent):
+    async with running_agent(folder, *NO_USER_NAMESPACES) as agent:
+        told = json.loads(await said(agent, "/readyz?verbose"))["isolation"]
+        assert (told["uid"], told["sandbox"]) == ("own", "off")
+        assert "No usable sandbox" in told["detail"]
+        last = [event for event in agent.events() if event["event"] == "isolation"][-1]
+        assert told.items() <= last.items()
+        assert 'farmagent_isolated{what="sandbox"} 0.0' in await said(agent, "/metrics")
+        async with agent.lease() as lease, cdp.connect(lease.ws_url, timeout_s=30) as browser:
+            assert await browser.send("Browser.getVersion")
+
+
+def test_a_sandbox_that_must_be_on_and_cannot_is_no_chrome(folder):
+    """Chrome's own words say why; nothing is started without."""
+    process = subprocess.Popen(
+        [*NO_USER_NAMESPACES, sys.executable, "-m", "farmagent"],
+        env=os.environ
+        | {
+            "FARMAGENT_LISTEN": "127.0.0.1:0",
+            "FARMAGENT_WORK_DIR": str(folder / "w"),
+            "FARMAGENT_SANDBOX": "on",
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        lines = (json.loads(line) for line in process.stdout if line.startswith("{"))
+        seen = {}
+        for line in lines:
+            seen[line["event"]] = line
+            if line["event"] == "broken":
+                break
+        assert "No usable sandbox" in seen["chrome-ended"]["detail"]
+        assert "chrome-started" not in seen
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
 
 
 async def test_what_a_killed_agent_s_chrome_left_is_gone_with_the_next_agent(folder, running_agent, origin):
