@@ -70,7 +70,7 @@ def test_recipes_and_manifests_are_in_the_wheel(tmp_path):
     uv = shutil.which("uv") or str(cache_folder() / "uv/bin/uv")  # where scripts/setup puts it
     checkout = Path(__file__).resolve().parents[3]
     subprocess.run(
-        [uv, "build", "--wheel", "--quiet", "--out-dir", str(tmp_path)],
+        [uv, "build", "--quiet", "--out-dir", str(tmp_path)],  # the wheel from the source distribution
         cwd=checkout, check=True, capture_output=True,
     )  # fmt: skip
     [wheel] = tmp_path.glob("*.whl")
