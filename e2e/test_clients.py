@@ -4,11 +4,13 @@ The door is FARMCTL_DOOR (with FARMCTL_TOKEN where it wants one), else the one t
 """
 
 import asyncio
+import base64
 import json
 import os
 import shutil
 import subprocess
 import threading
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +19,7 @@ from typing import ClassVar
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+from playwright.async_api import Error as AsyncError
 from playwright.async_api import async_playwright
 from playwright.sync_api import Error, sync_playwright
 
@@ -28,6 +31,7 @@ PUPPETEER = "puppeteer-core@24.43.1"
 SCRIPT = Path(__file__).with_name("clients") / "puppeteer.cjs"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "farmctl"
 CONNECT_MS = 120_000  # covers the hold: pods may be recycling after the test before
+FILE = bytes(range(256)) * 20 * 1024  # 5 MiB
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -42,6 +46,9 @@ class Pages(BaseHTTPRequestHandler):
         if self.path != "/page":
             body = body.replace(b"The page", b"Another")
         self.send_response(200)
+        if self.path == "/file":
+            body = FILE
+            self.send_header("Content-Disposition", "attachment; filename=report.bin")
         self.send_header("Content-Type", "text/html")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Set-Cookie", "visited=1")
@@ -234,6 +241,64 @@ async def test_each_playwright_browser_is_one_s_own(endpoint, pages):
         assert [page.url for page in second.contexts[0].pages if page.url != "about:blank"] == []
         await first.close()
         await second.close()
+
+
+async def streamed(page, url):
+    """The bytes of a download, as docs/door.md has it."""
+    session = await page.context.new_cdp_session(page)
+    paused = asyncio.get_running_loop().create_future()
+    session.once("Fetch.requestPaused", lambda event: paused.set_result(event["requestId"]))
+    await session.send("Fetch.enable", {"patterns": [{"urlPattern": url, "requestStage": "Response"}]})
+    await page.evaluate("url => { location.href = url }", url)
+    request = {"requestId": await paused}
+    stream = (await session.send("Fetch.takeResponseBodyAsStream", request))["stream"]
+    data, last = b"", False
+    while not last:
+        part = await session.send("IO.read", {"handle": stream, "size": 1 << 20})
+        data += base64.b64decode(part["data"]) if part.get("base64Encoded") else part["data"].encode()
+        last = part["eof"]
+    await session.send("IO.close", {"handle": stream})
+    await session.send("Fetch.failRequest", {**request, "errorReason": "Aborted"})
+    await session.detach()
+    return data
+
+
+async def test_a_download_comes_out_as_a_stream_and_by_no_path(endpoint, pages, tmp_path):
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect_over_cdp(endpoint, timeout=CONNECT_MS)
+        page = await (await browser.new_context()).new_page()
+        await page.goto(f"{pages}/page")
+        assert await streamed(page, f"{pages}/file") == FILE
+        async with page.expect_download(timeout=30_000) as started:
+            await page.evaluate("url => { location.href = url }", f"{pages}/file")
+        with pytest.raises(AsyncError, match="canceled"):  # its file lies in the pod
+            await (await started.value).save_as(tmp_path / "report.bin")
+        assert await page.title() == "The page"
+        await browser.close()
+
+
+async def test_an_upload_of_40_mib_goes_in_as_a_buffer(endpoint, pages):
+    data = os.urandom(1 << 20) * 40
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect_over_cdp(endpoint, timeout=CONNECT_MS)
+        page = await (await browser.new_context()).new_page()
+        await page.goto(f"{pages}/page")
+        await page.evaluate("document.body.innerHTML = '<input type=file>'")
+        await page.locator("input").set_input_files(
+            {"name": "big.bin", "mimeType": "application/octet-stream", "buffer": data}
+        )
+        crc = """async () => {
+            const file = document.querySelector("input").files[0];
+            const table = Array.from({length: 256}, (_, n) => {
+                for (let k = 0; k < 8; k++) n = n & 1 ? 0xEDB88320 ^ (n >>> 1) : n >>> 1;
+                return n >>> 0;
+            });
+            let crc = 0xFFFFFFFF;
+            for (const byte of new Uint8Array(await file.arrayBuffer())) crc = table[(crc ^ byte) & 255] ^ (crc >>> 8);
+            return [file.name, file.size, (crc ^ 0xFFFFFFFF) >>> 0];
+        }"""
+        assert await page.evaluate(crc) == ["big.bin", len(data), zlib.crc32(data)]
+        await browser.close()
 
 
 @own_thread

@@ -145,7 +145,7 @@ def first_page(socket_: ClientConnection, url: str) -> None:
 def job(agent: Agent, number: int, url: str, session_s: float) -> None:
     began = time.perf_counter()
     sock = agent.lease(f"J{number}")
-    with connect("ws://farm/devtools/browser/farm", sock=sock, compression=None) as socket_:
+    with connect("ws://farm/devtools/browser/farm", sock=sock, compression=None, proxy=None) as socket_:
         first_page(socket_, url)
         agent.measured.page_s.append(time.perf_counter() - began)
         time.sleep(session_s)

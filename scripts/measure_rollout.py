@@ -58,7 +58,7 @@ class Load:
 
     def one(self) -> None:
         began = time.monotonic()
-        with connect(f"ws://{self.door}/?hold=300", open_timeout=310, max_size=None) as socket:
+        with connect(f"ws://{self.door}/?hold=300", open_timeout=310, max_size=None, proxy=None) as socket:
             self.ask(socket)
             self.grants.append((time.monotonic(), time.monotonic() - began))
             self.stop.wait(self.session_s)

@@ -133,7 +133,7 @@ def _up_kind(
     folder = KindFolder()
     wanted = starting.Wanted(
         pods=pods,
-        door=address(door) if door else None,
+        door=_ipv4(address(door)) if door else None,
         workers=workers,
         name=name,
         source=source.value,
@@ -239,13 +239,28 @@ def settings_for(
 
 
 def address(text: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT. Raises UsageError."""
+    """Host (IPv6 in its brackets, as URLs have it) and port of HOST:PORT. Raises UsageError."""
     from farmctl.errors import UsageError
 
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65535:
         raise UsageError(f"{text!r} is no HOST:PORT", hint=f"farmctl up --door {DOOR}")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise UsageError(
+            f"{text!r}: an IPv6 address stands in brackets", hint=f"farmctl up --door '[{host}]:{port}'"
+        )
     return host, int(port)
+
+
+def _ipv4(door: tuple[str, int]) -> tuple[str, int]:
+    """The door on kind: engines publish a node's port on IPv4 only, unless their network has IPv6. Raises UsageError."""
+    from farmctl.errors import UsageError
+
+    if door[0].startswith("["):
+        raise UsageError(
+            "on kind the door is at an IPv4 address", hint=f"farmctl up --door 127.0.0.1:{door[1]}"
+        )
+    return door
 
 
 def _say(state: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from farmctl import cli
-from farmctl.commands.up import settings_for
+from farmctl.commands.up import address, settings_for
 from farmctl.errors import UsageError
 from farmctl.testbeds.base import Setup
 from farmctl.testbeds.kind import starting
@@ -89,3 +89,13 @@ def test_a_local_farm_that_crashed_comes_up_with_what_it_had(tmp_path, monkeypat
     assert settings_for(folder, None, None, Overrides()).setup.overrides == SPARE
     assert settings_for(folder, None, None, Overrides({"FARMAGENT_RECYCLE": ""})).setup.agent_env == {}
     assert LocalSettings.remembered(tmp_path / "none") == Setup()
+
+
+def test_an_ipv6_door_is_written_as_in_urls(tmp_path, monkeypatch):
+    assert address("[::1]:9322") == ("[::1]", 9322)
+    monkeypatch.setenv("FARMCTL_CHROME", "/bin/true")
+    made = settings_for(StateFolder(tmp_path), None, "[::1]:9322", Overrides())
+    assert (made.door, made.admin) == ("[::1]:9322", "[::1]:9323")
+    with pytest.raises(UsageError) as caught:
+        address("::1:9322")
+    assert caught.value.hint == "farmctl up --door '[::1]:9322'"

@@ -61,10 +61,11 @@ def check_port(what: str, address: str, remedy: str) -> None:
     host, _, port = address.rpartition(":")
     if port == "0":
         return
-    with socket.socket() as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, int(port)))
+            probe.bind((host.strip("[]"), int(port)))
             probe.listen(1)
         except OSError as error:
             raise StageError(f"{what} {address}: {_cause(error)}", hint=remedy) from error

@@ -261,11 +261,12 @@ class TestDirectories:
         made = ChromeDirectories(Path("/" + "w" * (length - 1)) / "c-12345678")
         assert len(made.environment()["TMPDIR"]) + directories.SOCKET_TAIL <= 107
 
-    def test_no_secret_of_the_agent_reaches_chrome(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("FARMAGENT_KEY_FILE", "/key")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3")
+    def test_no_secret_and_no_proxy_of_the_agent_reaches_chrome(self, tmp_path, monkeypatch):
+        ours = {"FARMAGENT_KEY_FILE", "AWS_SECRET_ACCESS_KEY", "HTTP_PROXY", "https_proxy", "all_proxy"}
+        for name in ours:
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
         environment = ChromeDirectories(tmp_path).environment()
-        assert not {"FARMAGENT_KEY_FILE", "AWS_SECRET_ACCESS_KEY"} & set(environment)
+        assert not ours & set(environment)
         assert environment["HOME"].startswith(str(tmp_path))
 
 

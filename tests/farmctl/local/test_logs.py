@@ -3,6 +3,7 @@
 import itertools
 import json
 
+from farmctl.testbeds.local import children, proctree
 from farmctl.testbeds.local.logs import Logs, follow, tail, written_at
 
 
@@ -23,6 +24,17 @@ def test_since_takes_json_lines_by_their_time(tmp_path):
     logs = Logs(tmp_path)
     logs.path("pod").write_text(line(1) + "a traceback\n" + line(2.5) + '{"t": "x"}\n[1]\n' + line(3))
     assert [written_at(one) for one in logs.since("pod", 2)] == [2.5, 3]
+
+
+async def test_a_child_inherits_no_proxy_and_no_secret(tmp_path, monkeypatch):
+    for name in ("HTTP_PROXY", "https_proxy", "ALL_PROXY", "no_proxy", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    logs = Logs(tmp_path)
+    child = await children.start(("env",), env={"OWN": "1"}, token="t", log="env", logs=logs)
+    assert await child.wait() == 0
+    names = {line.partition("=")[0] for line in logs.lines("env")}
+    assert "OWN" in names
+    assert names <= {*children.PASSED_ON, "OWN", proctree.TOKEN_VARIABLE}
 
 
 def test_bounded_while_a_writer_appends(tmp_path):

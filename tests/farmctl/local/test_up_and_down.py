@@ -38,6 +38,16 @@ def nothing_left(settings):
     )
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_a_taken_door_is_named_whatever_its_family(host):
+    family = socket.AF_INET6 if "[" in host else socket.AF_INET
+    with socket.create_server((host.strip("[]"), 0), family=family) as other:
+        address = f"{host}:{other.getsockname()[1]}"
+        with pytest.raises(StageError, match="taken by another program"):
+            preflight.check_port("the door", address, "elsewhere")
+    preflight.check_port("the door", address, "elsewhere")
+
+
 async def test_second_up_keeps_the_farm_and_brings_the_count_asked_for(up, settings, folder, until):
     async with up(settings) as farm:
         before = await farm.testbed.pods()
