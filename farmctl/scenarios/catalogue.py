@@ -28,6 +28,8 @@ NAMES = (
     "hold-until-free",
     "caller-leaves",
     "idle-browser-death",
+    "frozen-pod",
+    "half-dead-pod",
     "exclusive-lease",
     "pod-never-ready",
     "apiserver-outage",

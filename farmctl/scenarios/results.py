@@ -120,3 +120,8 @@ class Report:
 def blast_radius(fates: Sequence[Fate]) -> int:
     """How many callers saw at least one error; a retry that succeeds does not take its error back."""
     return sum(bool(fate.errors) and not fate.on_purpose for fate in fates)
+
+
+def struck(fates: Sequence[Fate]) -> list[Fate]:
+    """Those that saw an error or did not get done."""
+    return [fate for fate in fates if fate.errors or fate.outcome != Outcome.DONE]

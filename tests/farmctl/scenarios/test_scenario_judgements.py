@@ -13,6 +13,8 @@ from farmctl.scenarios import (
     catalogue,
     cold_start,
     exclusive_lease,
+    frozen_pod,
+    half_dead_pod,
     hold_until_free,
     idle_browser_death,
     mid_job_kill,
@@ -61,6 +63,10 @@ GOOD = {
     idle_browser_death: idle_browser_death.Evidence(
         fate("v", "lost", ["x"]), 0.3, "browser-died", fates(3), fates(4), 0
     ),
+    frozen_pod: frozen_pod.Evidence(
+        fates(4), 1, fate("v", "lost", ["x"]), 6.0, "browser-died", fates(1), fates(4)
+    ),
+    half_dead_pod: half_dead_pod.Evidence(fates(4), 2, fate("v", "lost", ["x"]), 31.0, fates(1), fates(4)),
     exclusive_lease: exclusive_lease.Evidence(TENURES, [], 200, [], 5),
     pod_never_ready: pod_never_ready.Evidence(
         fates(12), ["n1", "n2"], {"p1": 7, "p2": 5, "n1": 0}, ["unready", "unready"]
@@ -120,6 +126,20 @@ BROKEN = [
     (idle_browser_death, {"others": [*fates(2), LOST]}, "others whose browser"),
     (idle_browser_death, {"afterwards": [*fates(3), LOST]}, "served after"),
     (idle_browser_death, {"restarts": 1}, "restarted"),
+    (frozen_pod, {"timeouts": 0}, "did not answer"),
+    (frozen_pod, {"newcomers": [*fates(3), STRUCK]}, "came meanwhile"),
+    (frozen_pod, {"newcomers": [*fates(3), LATE]}, "came meanwhile"),
+    (frozen_pod, {"victim": fate("v")}, "whose Chrome froze"),
+    (frozen_pod, {"noticed_s": float("inf")}, "until it knew"),
+    (frozen_pod, {"end": "caller-lost"}, "end of its lease"),
+    (frozen_pod, {"others": [LOST]}, "others"),
+    (frozen_pod, {"last": [*fates(3), STRUCK]}, "after the thaw"),
+    (half_dead_pod, {"timeouts": 0}, "cut off"),
+    (half_dead_pod, {"newcomers": [*fates(3), STRUCK]}, "came meanwhile"),
+    (half_dead_pod, {"victim": fate("v")}, "on the lost pod"),
+    (half_dead_pod, {"noticed_s": 95.0}, "until it knew"),
+    (half_dead_pod, {"others": [LATE]}, "others"),
+    (half_dead_pod, {"last": [*fates(3), LOST]}, "afterwards"),
     (exclusive_lease, {"tenures": [*TENURES, Tenure("p1", "X", 5.5, 6.5, "done")]}, "by the agents"),
     (exclusive_lease, {"seen_by_callers": TOGETHER}, "by what callers saw"),
     (exclusive_lease, {"done": 199}, "callers done"),
