@@ -5,13 +5,15 @@ import platform
 import resource
 import shutil
 import socket
-import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from farmctl import chromium
+
+if TYPE_CHECKING:
+    from farmctl.images.engines import Engine
 
 Verdict = Literal["ok", "warn", "missing"]
 BOTH, LOCAL, KIND = ("local", "kind"), ("local",), ("kind",)
@@ -37,8 +39,6 @@ def examine(*, registry: str = "") -> list[Finding]:
     checks: list[Callable[[], Finding]] = [
         system,
         browser,
-        engine,
-        cgroups,
         modules,
         descriptors,
         inotify_instances,
@@ -50,7 +50,7 @@ def examine(*, registry: str = "") -> list[Finding]:
         lambda: port(9223, "admin"),
         lambda: reach(registry),
     ]
-    return [check() for check in checks]
+    return [*engine(), *(check() for check in checks)]
 
 
 def system() -> Finding:
@@ -67,38 +67,29 @@ def browser() -> Finding:
         return Finding("chromium", "missing", str(error), LOCAL, error.hint)
 
 
-def engine() -> Finding:
-    for name in ("docker", "podman"):
-        if not shutil.which(name):
-            continue
-        # The client alone is not an engine: ask the engine for its version.
-        asked = subprocess.run(
-            [
-                name,
-                "version",
-                "--format",
-                "{{.Server.Version}}" if name == "docker" else "{{.Client.Version}}",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
-        if asked.returncode == 0 and asked.stdout.strip():
-            return Finding("engine", "ok", f"{name} {asked.stdout.strip()}", KIND)
-        if name == "docker" and not shutil.which("podman"):
-            return Finding(
-                "engine", "missing", "docker client, but no engine answers", KIND, "systemctl start docker"
-            )
-    return Finding("engine", "missing", "no docker or podman", KIND, "apt-get install -y podman runc")
+def engine() -> list[Finding]:
+    """The container engine, and what it says of the machine that containers run on: that may be another than this one."""
+    from farmctl.errors import StageError
+    from farmctl.images import engines
+
+    try:
+        found = engines.find()
+    except StageError as error:
+        return [Finding("engine", "missing", str(error), KIND, error.hint)]
+    where = ", rootless" * found.rootless + ", in a virtual machine" * found.elsewhere
+    return [Finding("engine", "ok", f"{found.name} {found.version}{where}", KIND), cgroups(found)]
 
 
-def cgroups() -> Finding:
-    if Path("/sys/fs/cgroup/cgroup.controllers").exists():
+def cgroups(found: "Engine") -> Finding:
+    if found.unified:
         return Finding("cgroups", "ok", "v2", KIND)
+    if found.name != "podman" or found.elsewhere:
+        return Finding("cgroups", "ok", "v1 or hybrid", KIND)
     if shutil.which("runc"):
         return Finding("cgroups", "ok", "v1 or hybrid, and runc is there for podman", KIND)
-    return Finding("cgroups", "warn", "v1 or hybrid", KIND, "apt-get install -y runc (podman needs it here)")
+    return Finding(
+        "cgroups", "missing", "v1 or hybrid", KIND, "apt-get install -y runc (podman needs it here)"
+    )
 
 
 def modules() -> Finding:

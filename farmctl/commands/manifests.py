@@ -41,5 +41,5 @@ def manifests(
         pods=pods,
         namespace=namespace,
     )
-    kubectl = programs.find("kubectl", catalogue.read(), lambda step: typer.echo(step, err=True))
+    kubectl = programs.renderer(catalogue.read())
     print(HEADER.format(namespace=namespace) + render(kubectl, wanted), end="")

@@ -5,6 +5,9 @@ import socket
 import pytest
 
 from farmctl import machine
+from farmctl.errors import StageError
+from farmctl.images import engines
+from farmctl.images.engines import Engine
 
 
 def table(folder, count, limit):
@@ -24,13 +27,35 @@ def test_no_packet_filter_is_well(tmp_path):
     assert machine.connections(tmp_path).verdict == "ok"
 
 
-@pytest.mark.parametrize(("runc", "verdict"), [("/usr/sbin/runc", "ok"), (None, "warn")])
-def test_runc_is_asked_for_only_where_it_is_missing(monkeypatch, runc, verdict):
-    monkeypatch.setattr(machine.Path, "exists", lambda _: False)
+@pytest.mark.parametrize(
+    ("engine", "runc", "verdict"),
+    [
+        (Engine("podman", "4.3.1", unified=False), "/usr/sbin/runc", "ok"),
+        (Engine("podman", "4.3.1", unified=False), None, "missing"),
+        (Engine("podman", "5.4.0", unified=True), None, "ok"),
+        (Engine("podman", "5.4.0", unified=False, elsewhere=True), None, "ok"),
+        (Engine("docker", "28.5.2", unified=False), None, "ok"),
+    ],
+)
+def test_runc_is_asked_for_only_where_the_engine_needs_it(monkeypatch, engine, runc, verdict):
     monkeypatch.setattr(machine.shutil, "which", {"runc": runc}.get)
-    found = machine.cgroups()
-    assert found.verdict == verdict
-    assert bool(found.mend) is (verdict == "warn")
+    monkeypatch.setattr(engines, "find", lambda: engine)
+    first, cgroups = machine.engine()
+    assert (first.verdict, cgroups.verdict) == ("ok", verdict)
+    assert f"{engine.name} {engine.version}" in first.found
+    assert bool(cgroups.mend) is (verdict == "missing")
+
+
+def test_why_no_engine_serves_is_told_as_up_would(monkeypatch):
+    def none():
+        raise StageError(
+            "docker is set to the engine of another machine: ssh://far", hint="unset DOCKER_HOST"
+        )
+
+    monkeypatch.setattr(engines, "find", none)
+    (found,) = machine.engine()
+    assert (found.verdict, found.mend) == ("missing", "unset DOCKER_HOST")
+    assert "ssh://far" in found.found
 
 
 def test_a_port_that_somebody_has_is_told_with_how_to_see_who():

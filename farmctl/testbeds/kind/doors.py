@@ -5,16 +5,21 @@ nothing is published (an existing cluster). Asks the door end to end: a lease, o
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from farmwire import paths
 
 from farmctl.errors import StageError
 from farmctl.images import catalogue as catalogues
+from farmctl.images import engines
+from farmctl.images.engines import Engine
 from farmctl.images.gobuild import Say
 from farmctl.testbeds.kind import programs
 from farmctl.testbeds.kind.kubectl import Kubectl
+from farmctl.testbeds.kind.shapes import Shape
 from farmctl.testbeds.kind.state import Installed, KindFolder
 
 ANSWER_S = 10
@@ -71,12 +76,22 @@ class ClusterReach:
 
 def opened(there: Installed, folder: KindFolder, say: Say) -> tuple[Kubectl, Reach]:
     """Kubectl and the way to the door of the farm that the record tells of."""
-    program = programs.find("kubectl", catalogues.read(), say)
     if there.shape is None:
+        program = programs.find("kubectl", catalogues.read(), say)
         kubectl = Kubectl(program, there.kubeconfig, there.context)
         return kubectl, ClusterReach(kubectl, there.namespace)
-    kubectl = Kubectl(program, str(folder.kubeconfig), there.shape.context)
+    kubectl = own_kubectl(lambda: engines.find(there.engine), there.shape, folder)
     return kubectl, HostReach(there.shape.door, there.shape.admin)
+
+
+def own_kubectl(engine: Callable[[], Engine], shape: Shape, folder: KindFolder) -> Kubectl:
+    """Kubectl for a cluster of our own. Raises StageError."""
+
+    def take(target: Path) -> None:
+        programs.take_out(engine(), shape.node_image, f"{shape.name}-control-plane", target)
+
+    program = programs.for_nodes(shape.node_image, catalogues.read(), folder.kubectl, take)
+    return Kubectl(program, str(folder.kubeconfig), shape.context)
 
 
 def lease_once(door: str) -> str:

@@ -44,6 +44,7 @@ def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
     refuse_other(before, wanted)
     catalogue = catalogues.read()
     kubectl = opened(wanted.context, wanted.kubeconfig, catalogue, say)
+    programs.refuse_skew(kubectl.program, wanted.kubeconfig, wanted.context)
     refuse_missing_rights(kubectl, wanted.namespace)
     there = msgspec.structs.replace(
         before or Installed(phase="installing"),

@@ -145,7 +145,7 @@ def _namespace(wanted: Rendering) -> list[dict[str, Any]]:
 
 
 def render(kubectl: Path, wanted: Rendering) -> str:
-    """Return the manifests as YAML. Raises StageError with kustomize's own words."""
+    """Return the manifests as YAML; ``kubectl`` may be kustomize. Raises StageError with kustomize's own words."""
     # Resolved: kustomize wants relative paths, and follows none out of another file system's links.
     with tempfile.TemporaryDirectory(prefix="farmctl-manifests-") as name:
         folder = Path(name).resolve()
@@ -154,7 +154,8 @@ def render(kubectl: Path, wanted: Rendering) -> str:
         if wanted.harness:
             (folder / HARNESS).write_text(yaml.safe_dump(harness_policy(wanted.harness)))
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization(wanted, folder)))
-        return run([str(kubectl), "kustomize", str(folder)], hint="farmctl doctor --testbed kind")
+        verb = "build" if kubectl.name.startswith("kustomize") else "kustomize"
+        return run([str(kubectl), verb, str(folder)], hint="farmctl doctor --testbed kind")
 
 
 def parsed(text: str) -> list[dict[str, Any]]:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 from farmctl.errors import StageError
 from farmctl.images import base, catalogue, engines, sources
+from farmctl.images.catalogue import Catalogue
 from farmctl.images.engines import Engine
+from farmctl.images.gobuild import kept_at
 from farmctl.machine import Finding
-from farmctl.testbeds.kind import preflight
+from farmctl.testbeds.kind import preflight, programs
 from farmctl.testbeds.kind.shapes import Shape
 from farmctl.testbeds.kind.state import KindFolder
 
@@ -15,11 +17,37 @@ NAME = "kind cluster"
 
 
 def findings() -> list[Finding]:
-    """One finding a lack, or a single one that all is there. A cluster that is up has shown it."""
+    """The programs, then one finding a lack, or a single one that all is there. A cluster that is up has shown it."""
+    said = list(tools(catalogue.read()))
     if KindFolder().record.exists():
-        return [Finding(NAME, "ok", "a farm is up", ("kind",))]
+        return [*said, Finding(NAME, "ok", "a farm is up", ("kind",))]
     found = [Finding(NAME, "missing", what, ("kind",), mend) for what, mend in lacks()]
-    return found or [Finding(NAME, "ok", "can be made here", ("kind",))]
+    return said + (found or [Finding(NAME, "ok", "can be made here", ("kind",))])
+
+
+def tools(known: Catalogue) -> Iterator[Finding]:
+    """Each program that `up` starts, its version, and where it comes from when what is on PATH does not serve."""
+    kind = known.providing("kind")
+    there = on_path("kind")
+    if programs.fits("kind", kind.version, there):
+        yield Finding("kind", "ok", there, ("kind",))
+    elif kept_at(kind, "kind").exists() or shutil.which("go"):
+        yield Finding(
+            "kind", "ok", f"{there or 'none'} on PATH: {kind.version} is built from its module", ("kind",)
+        )
+    else:
+        error = programs.missing("kind", kind, shutil.which("kind"))
+        yield Finding("kind", "missing", str(error), ("kind",), error.hint)
+    version, wanted = on_path("kubectl"), known.versions["kubernetes"]
+    fits = programs.fits("kubectl", wanted, version)
+    own = "" if fits else f"; Kubernetes {wanted} is asked by the nodes' own"
+    yield Finding("kubectl", "ok", f"{version or 'none on PATH'}{own}", ("kind",))
+
+
+def on_path(name: str) -> str:
+    """The version of the program that PATH leads to, "" when there is none or it does not say."""
+    found = shutil.which(name)
+    return programs.version_of(found) if found else ""
 
 
 def lacks() -> Iterator[tuple[str, str]]:

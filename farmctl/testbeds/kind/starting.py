@@ -29,7 +29,6 @@ from farmctl.testbeds.kind import (
     shapes,
 )
 from farmctl.testbeds.kind.cluster import Cluster
-from farmctl.testbeds.kind.kubectl import Kubectl
 from farmctl.testbeds.kind.manifests import Rendering, render
 from farmctl.testbeds.kind.shapes import Shape
 from farmctl.testbeds.kind.state import Installed, KindFolder
@@ -73,13 +72,18 @@ def bring_up(wanted: Wanted, folder: KindFolder, say: Say) -> Installed:
             preflight.check(engine, shape, building=building)
         kept = there.overrides if there is not None else Overrides()
         there = Installed(
-            phase="creating", shape=shape, agent_env=dict(kept.agent), proxy_env=dict(kept.proxy)
+            phase="creating",
+            shape=shape,
+            agent_env=dict(kept.agent),
+            proxy_env=dict(kept.proxy),
+            made_network=there is not None and there.made_network,
         )
     there = msgspec.structs.replace(
         there, engine=engine.name, pods=there.pods if wanted.pods is None else wanted.pods
     ).with_overrides(wanted.overrides, say)
+    sources.ensure_node(engine, catalogue, shape.node_image, say)
     running = opened(engine, catalogue, folder, shape, say)
-    images = ensure_images(engine, catalogue, shape, source, say)
+    images = ensure_images(engine, source, say)
     mending.mend_nodes(running, say)
     return install(running, cluster.ensure(running, there, say), images, say, timeout_s=wanted.timeout_s)
 
@@ -121,16 +125,12 @@ def may(capability: int) -> bool:
 
 def opened(engine: Engine, catalogue: Catalogue, folder: KindFolder, shape: Shape, say: Say) -> Cluster:
     """The cluster as an object, whether its nodes are there or not."""
-    kind, kubectl = programs.find("kind", catalogue, say), programs.find("kubectl", catalogue, say)
-    asked = Kubectl(kubectl, str(folder.kubeconfig), shape.context)
-    return Cluster(engine, kind, asked, folder, shape)
+    kind, kubectl = programs.find("kind", catalogue, say), doors.own_kubectl(lambda: engine, shape, folder)
+    return Cluster(engine, kind, kubectl, folder, shape)
 
 
-def ensure_images(
-    engine: Engine, catalogue: Catalogue, shape: Shape, source: str, say: Say
-) -> dict[str, str]:
-    """Make the node image and the farm's own exist in the engine; the farm's by name. Raises StageError."""
-    sources.ensure_node(engine, catalogue, shape.node_image, say)
+def ensure_images(engine: Engine, source: str, say: Say) -> dict[str, str]:
+    """Make the farm's own images exist in the engine; their names. Raises StageError."""
     pull = source == "registry"
     return {image: farm.ensure(engine, image, say, pull=pull) for image in farm.PARTS}
 

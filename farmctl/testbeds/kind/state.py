@@ -65,6 +65,7 @@ class KindFolder:
         self.path = path or default_path() / "kind"
         self.record = self.path / "testbed.json"
         self.kubeconfig = self.path / "kubeconfig"
+        self.kubectl = self.path / "kubectl"
         self.agent_key = self.path / "agent.key"
         self.config = self.path / "kind.yaml"
         self.fence = self.path / "kubelet-fence.conf"

@@ -19,7 +19,7 @@ import pytest
 from farmctl.errors import StageError
 from farmctl.images import archives, engines, gobuild, listing, loading
 from farmctl.images.catalogue import read as read_catalogue
-from farmctl.testbeds.kind import gateways, nodes
+from farmctl.testbeds.kind import gateways, nodes, programs
 
 pytestmark = pytest.mark.engine
 
@@ -55,6 +55,7 @@ def image(engine, tmp_path_factory):
         put(root, program)
         for library in re.findall(r"(/\S+) \(0x", subprocess.check_output(["ldd", program], text=True)):
             put(root, library)
+    put(root, "/bin/cat", programs.KUBECTL_ON_NODE)
     engine.import_folder(root, BASE)
     for tag, text in ((IMAGE, "one"), (CHANGED, "two")):
         context = tmp_path_factory.mktemp("context")
@@ -64,8 +65,8 @@ def image(engine, tmp_path_factory):
     return IMAGE
 
 
-def put(root, path):
-    target = root / path.lstrip("/")
+def put(root, path, name=""):
+    target = root / (name or path).lstrip("/")
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
         shutil.copy(path, target)  # what a link leads to, under the name that is asked for
@@ -156,6 +157,18 @@ def test_a_node_that_is_killed_and_started_again_keeps_its_address(engine, image
     assert [each.paused for each in nodes.listed(engine, CLUSTER)] == [True, False]
     assert nodes.start_stopped(engine, nodes.listed(engine, CLUSTER), before) == [f"{CLUSTER}-one"]
     assert nodes.sh(engine, f"{CLUSTER}-one", "cat /said") == "one"
+
+
+def test_the_nodes_own_kubectl_is_taken_out_of_the_image_or_the_node(engine, image, network, tmp_path):
+    before = engine.run("ps", "-aq").stdout
+    programs.take_out(engine, image, f"{CLUSTER}-absent", tmp_path / "of-image" / "kubectl")
+    assert engine.run("ps", "-aq").stdout == before  # what it took for that is gone
+    start(engine, network, f"{CLUSTER}-one")
+    engine.run("kill", f"{CLUSTER}-one")
+    programs.take_out(engine, "no/such:image", f"{CLUSTER}-one", tmp_path / "of-node" / "kubectl")
+    for folder in ("of-image", "of-node"):
+        taken = tmp_path / folder / "kubectl"
+        assert subprocess.run([taken], input=b"ran", capture_output=True, check=True).stdout == b"ran"
 
 
 def test_the_hosts_address_on_a_network_is_found(engine, network):

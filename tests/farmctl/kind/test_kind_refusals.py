@@ -33,13 +33,32 @@ def machine(monkeypatch, tmp_path):
     monkeypatch.setattr(engines, "find", Store)
     monkeypatch.setattr(sources, "reachable", lambda: False)
     monkeypatch.setattr(preflight, "read", lambda _engine, _shape: GOOD)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(refusals.programs, "version_of", lambda _: "")
     monkeypatch.setattr(refusals.shutil, "which", lambda program: f"/usr/bin/{program}")
     monkeypatch.setattr(base.os, "geteuid", lambda: 0)
     return monkeypatch
 
 
 def said():
-    return [(each.verdict, each.found, each.mend) for each in refusals.findings()]
+    found = [each for each in refusals.findings() if each.name == refusals.NAME]
+    return [(each.verdict, each.found, each.mend) for each in found]
+
+
+def test_programs_are_told_with_their_versions_and_what_else_serves(machine):
+    machine.setattr(refusals.programs, "version_of", {"/usr/bin/kubectl": "v1.32.4"}.get)
+    kind, kubectl = refusals.findings()[:2]
+    assert (kind.verdict, kubectl.verdict) == ("ok", "ok")
+    assert "none on PATH: v0.33.0 is built from its module" in kind.found
+    assert "v1.32.4; Kubernetes v1.34.4 is asked by the nodes' own" in kubectl.found
+    machine.setattr(
+        refusals.programs, "version_of", lambda path: "v1.35.0" if "kubectl" in path else "v0.17.0"
+    )
+    machine.setattr(refusals.shutil, "which", lambda name: f"/usr/bin/{name}" if name != "go" else None)
+    kind, kubectl = refusals.findings()[:2]
+    assert kind.verdict == "missing"
+    assert "v0.17.0, v0.33.0 is needed" in kind.found
+    assert kubectl.found == "v1.35.0"
 
 
 def test_machine_that_lacks_nothing(machine):
