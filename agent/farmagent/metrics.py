@@ -5,12 +5,21 @@ from collections.abc import Callable
 from farmwire import metrics as names
 from farmwire.reasons import End
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from farmagent.binaries import Binary
+from farmagent.logs import log
 from farmagent.states import State, Why
 
 RECYCLE_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _LogLines(Collector):
+    def collect(self) -> list[CounterMetricFamily]:
+        name = names.AGENT_LOG_LINES_DROPPED
+        return [CounterMetricFamily(name, "Log lines that a slow reader lost", value=log.dropped)]
 
 
 class AgentMetrics:
@@ -31,6 +40,7 @@ class AgentMetrics:
             ["what"],
             registry=self._registry,
         )
+        self._registry.register(_LogLines())
         for end in End:
             self._leases.labels(end.value)
         for why in Why:

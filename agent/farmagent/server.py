@@ -137,6 +137,7 @@ class AgentServer:
 
     async def _readyz(self, http: HttpServerSide, request: Request) -> None:
         """With ?wait the question is always "free?", whatever FARMAGENT_READY says: only proxies wait."""
+        log.flush()  # the kubelet comes by each second
         ready = self._pod.is_ready()
         if "wait" in request.query:
             wait_s = _wait_s(request.query["wait"])

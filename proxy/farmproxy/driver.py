@@ -140,7 +140,7 @@ class Driver:
         self.tell(ev.SessionEnded(lease.id, end))
 
     def renew(self, lease: Lease, max_s: float) -> None:
-        lease.expire_in(max_s)
+        lease.expires_at = self._clock() + max_s
         self.tell(ev.LeaseRenewed(lease.id, max_s))
 
     def idle(self, lease: Lease) -> None:

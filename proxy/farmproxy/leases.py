@@ -33,7 +33,9 @@ class Joined(Protocol):
 
 
 class Lease:
-    """One lease, from its caller's arrival on. Times: ``_at`` monotonic, ``_wall`` Unix seconds."""
+    """One lease, from its caller's arrival on. Times: ``_at`` monotonic, ``_wall`` Unix seconds, which are for people only:
+    a clock that is set must not change how long anything lasts.
+    """
 
     __slots__ = (
         "address",
@@ -46,7 +48,7 @@ class Lease:
         "dials",
         "end",
         "ended_at",
-        "expires_wall",
+        "expires_at",
         "id",
         "joins",
         "kind",
@@ -71,7 +73,7 @@ class Lease:
         self.label = label
         self.max_s = max_s
         self.arrived_at = now
-        self.began_at = self.began_wall = self.ended_at = self.expires_wall = 0.0
+        self.began_at = self.began_wall = self.ended_at = self.expires_at = 0.0
         self.dials = self.bytes_up = self.bytes_down = self.port = 0
         self.pod = self.pod_key = self.address = self.public_base = ""
         self.launch = ""  # Farm-Launch, until it runs
@@ -83,13 +85,9 @@ class Lease:
     def key(self) -> str:
         return key_of(self.id)
 
-    def expire_in(self, max_s: float) -> None:
-        self.expires_wall = time.time() + max_s
-
-    @property
-    def left_s(self) -> int:
+    def left_s(self, now: float) -> int:
         """Whole seconds that it may still last, as its agent is told."""
-        return max(1, math.ceil(self.expires_wall - time.time()))
+        return max(1, math.ceil(self.expires_at - now))
 
     @property
     def waited_ms(self) -> int:
@@ -107,7 +105,7 @@ class LeaseBook:
     def begin(self, lease: Lease) -> None:
         lease.began_at = self._clock()
         lease.began_wall = time.time()
-        lease.expire_in(lease.max_s)
+        lease.expires_at = lease.began_at + lease.max_s
         self.live[lease.id] = lease
 
     def ended(self, lease: Lease, end: End) -> None:
@@ -151,8 +149,8 @@ class LeaseBook:
         self._memory.forget(self._clock())
 
 
-def shown(id_: str, lease: Lease | Ended) -> dict[str, Any]:
-    """A lease as GET /leases/ID says it: never its key."""
+def shown(id_: str, lease: Lease | Ended, now: float) -> dict[str, Any]:
+    """A lease as GET /leases/ID says it: never its key. ``now``: monotonic."""
     told: dict[str, Any] = {
         "id": id_,
         "state": "leased" if isinstance(lease, Lease) else "ended",
@@ -163,12 +161,17 @@ def shown(id_: str, lease: Lease | Ended) -> dict[str, Any]:
         "began_at": moment(lease.began_wall),
     }
     if isinstance(lease, Lease):
-        told["expires_at"] = moment(lease.expires_wall)
+        told["expires_at"] = moment_in(lease.expires_at - now)
         told["connections"] = len(lease.joins or ()) + (lease.kind is not Kind.NAMED)
     else:
         told["ended_at"] = moment(lease.ended_wall)
         told["end"] = lease.end
     return told
+
+
+def moment_in(seconds: float) -> str:
+    """The moment so many seconds from now, on the clock that people read."""
+    return moment(time.time() + seconds)
 
 
 def moment(wall: float) -> str:

@@ -1,5 +1,5 @@
-"""JSON lines on stdout, one event a line: {"event", "t", "level", ...}. A log never fails its caller: a closed or full
-stdout loses lines, not sessions.
+"""JSON lines on stdout, one event a line: {"event", "t", "level", ...}. A log never fails its caller and never makes it
+wait: a closed or full stdout loses lines, not sessions.
 """
 
 import logging
@@ -10,21 +10,39 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 import structlog
+from farmwire.lines import LineWriter
 from structlog.typing import FilteringBoundLogger
 
+_WRITERS: list[LineWriter] = []  # the process's one, once it is configured
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
 def configure(stream: BinaryIO | None = None, level: int = logging.INFO) -> FilteringBoundLogger:
-    """The process's log; the standard library's loggers (asyncio, aiohttp) speak through it from WARNING on."""
+    """The process's log; the standard library's loggers (asyncio, aiohttp) speak through it from WARNING on, and so do
+    Python's own warnings, because standard error may be a pipe that nobody reads.
+    """
+    writer = LineWriter(stream or sys.stdout.buffer)
+    _WRITERS[:] = [writer]
     structlog.configure(
         wrapper_class=_lines_from(level),
-        logger_factory=lambda *_: LineWriter(stream or sys.stdout.buffer),
+        logger_factory=lambda *_: writer,
         cache_logger_on_first_use=False,
     )
     log = cast("FilteringBoundLogger", structlog.get_logger().bind())  # bound: not made anew for each line
     logging.basicConfig(handlers=[_Bridge(log)], level=logging.WARNING, force=True)
+    logging.captureWarnings(capture=True)
     return log
+
+
+def flush() -> None:
+    """Write what a slow reader has not taken yet, as far as it takes it now."""
+    for writer in _WRITERS:
+        writer.flush()
+
+
+def dropped() -> int:
+    """Lines lost to a reader that is behind or gone."""
+    return sum(writer.dropped for writer in _WRITERS)
 
 
 def _lines_from(level: int) -> type[Any]:
@@ -32,25 +50,9 @@ def _lines_from(level: int) -> type[Any]:
 
     class Lines(structlog.make_filtering_bound_logger(level)):  # type: ignore[misc]  # a class made at run time
         def _proxy_to_logger(self, method: str, event: str | None = None, **fields: Any) -> None:
-            self._logger.msg(_line(method, event or "", {**self._context, **fields}))
+            self._logger.write(_line(method, event or "", {**self._context, **fields}))
 
     return Lines
-
-
-class LineWriter:
-    """Writes finished lines; what cannot be written is dropped."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-
-    def msg(self, line: bytes) -> None:
-        try:
-            self._stream.write(line + b"\n")
-            self._stream.flush()
-        except (OSError, ValueError):  # ValueError: I/O operation on closed file
-            return
-
-    debug = info = warning = error = critical = exception = log = fatal = msg
 
 
 class _Bridge(logging.Handler):

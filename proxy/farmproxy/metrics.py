@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from farmproxy import __version__
+from farmproxy import __version__, logs
 from farmproxy.core.snapshots import STATES, PoolCounts
 from farmproxy.counts import Buckets, Count, counter_family
 from farmproxy.kube.restarts import Restart
@@ -23,6 +23,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HOLD_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600)
 # 3 ms is the target for a pod that turns free; beyond seconds a dial was re-queued.
 GRANT_BUCKETS_S = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+STALL_BUCKETS_S = (0.5, 1, 2, 5, 10, 30, 60)
 LEASE_BUCKETS_S = (0.1, 0.3, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)
 
 NOTHING = PoolCounts(demand=0, leases=0, held=0, pods=dict.fromkeys(STATES, 0))
@@ -45,6 +46,8 @@ class Metrics:
         self.refusals = {reason: Count() for reason in Refusal}
         self.dials = {result: Count() for result in DialResult}
         self.watch_restarts = {reason: Count() for reason in Restart}
+        self.endpoints_ignored = Count()
+        self.loop_stall_seconds = Buckets(STALL_BUCKETS_S)
         self.hold_seconds = Buckets(HOLD_BUCKETS_S)
         self.grant_seconds = Buckets(GRANT_BUCKETS_S)
         self.lease_seconds = Buckets(LEASE_BUCKETS_S)
@@ -99,6 +102,15 @@ class Metrics:
             "Watches of EndpointSlices started anew, by reason.",
             "reason",
             self.watch_restarts,
+        )
+        ignored = CounterMetricFamily(names.ENDPOINTS_IGNORED, "Endpoints that cannot be dialled.")
+        ignored.add_metric([], self.endpoints_ignored.value)
+        yield ignored
+        dropped = CounterMetricFamily(names.LOG_LINES_DROPPED, "Log lines that a slow reader lost.")
+        dropped.add_metric([], logs.dropped())
+        yield dropped
+        yield self.loop_stall_seconds.family(
+            names.LOOP_STALL_SECONDS, "Times in which the whole process stood still."
         )
         yield self.hold_seconds.family(names.HOLD_SECONDS, "From arrival to session.")
         yield self.grant_seconds.family(names.GRANT_SECONDS, "From pod free and caller there to session.")

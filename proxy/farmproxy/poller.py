@@ -83,11 +83,15 @@ class Poller:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
         self.close(sock)
 
-    def _run_batch(self) -> None:
+    def catch_up(self) -> None:
+        """Handle whatever is ready now, each socket once: before anybody is told that its time is up."""
+        self._run_batch(len(self.handlers) + 1)
+
+    def _run_batch(self, most: int = _BATCH) -> None:
         handlers = self.handlers
         self._in_batch = True
         try:
-            for fd, mask in self._epoll.poll(0, _BATCH):
+            for fd, mask in self._epoll.poll(0, most):
                 handler = handlers.get(fd)
                 if handler is None:
                     continue

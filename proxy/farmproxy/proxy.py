@@ -8,6 +8,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
+from farmproxy import logs
 from farmproxy.asks import Asker
 from farmproxy.clocks import Alarm
 from farmproxy.core.events import PodsChanged
@@ -29,6 +30,7 @@ from farmproxy.tokens import Tokens
 from farmproxy.versions import Versions
 
 SWEEP_S = 0.25  # precision of all limits but the core's own
+LOGGED_STALL_S = 1.0
 
 
 class Proxy:
@@ -102,13 +104,15 @@ class Proxy:
         self.listener = Listener(self.door)
         self._alarm: Alarm | None = None
         self._sweeping: asyncio.TimerHandle | None = None
+        self._sweep_due = 0.0
         self.metrics.read_from(self.farm.counts, self.watch_age_s)
 
     def start(self) -> None:
         """Run on the running loop; the door stays closed until ``open_door``."""
         loop = asyncio.get_running_loop()
         self.poller.start(loop)
-        self._alarm = Alarm(loop, self.driver.wake)
+        self._alarm = Alarm(loop, self._wake)
+        self._sweep_due = self._clock()
         self.driver.start(self._alarm)
         self._sweep()
 
@@ -168,8 +172,22 @@ class Proxy:
 
     # ---
 
+    def _wake(self) -> None:
+        """A deadline of the core: what has come before it counts, also when this process slept over both."""
+        self.poller.catch_up()
+        self.driver.wake()
+
     def _sweep(self) -> None:
+        """Limits are judged by what was read: a process that was stopped, or starved, first looks at its sockets."""
+        now = self._clock()
+        late_s, self._sweep_due = now - self._sweep_due, now + SWEEP_S
+        if late_s > SWEEP_S:
+            self.metrics.loop_stall_seconds.observe(late_s)
+            if late_s > LOGGED_STALL_S:
+                self.log.warning("stalled", for_s=round(late_s, 3))
+        self.poller.catch_up()
         self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        logs.flush()
         self.asker.keeps = self.room() > self._descriptors // 4
         for each in (self.dials, self.asker, self.relays, self.farewells, self.door, self.book):
             try:

@@ -17,10 +17,16 @@ LEASE_SECONDS = "farmproxy_lease_seconds"
 TUNNEL_BYTES = "farmproxy_tunnel_bytes_total"  # {direction}
 WATCH_AGE_SECONDS = "farmproxy_watch_age_seconds"
 WATCH_RESTARTS = "farmproxy_watch_restarts_total"  # {reason}
+LOG_LINES_DROPPED = "farmproxy_log_lines_dropped_total"
+LOOP_STALL_SECONDS = (
+    "farmproxy_loop_stall_seconds"  # moments at which the process did nothing although it had to
+)
+ENDPOINTS_IGNORED = "farmproxy_endpoints_ignored_total"
 BUILD_INFO = "farmproxy_build_info"
 
 AGENT_STATE = "farmagent_state"  # {state}: 1 for the current one
 AGENT_LEASES = "farmagent_leases_total"  # {end}
 AGENT_RECYCLE_SECONDS = "farmagent_recycle_seconds"
 AGENT_CHROME_STARTS = "farmagent_chrome_starts_total"  # {why}
+AGENT_LOG_LINES_DROPPED = "farmagent_log_lines_dropped_total"
 AGENT_ISOLATED = "farmagent_isolated"  # {what}: 1 where Chrome has a uid of its own, where its sandbox is on

@@ -1,8 +1,11 @@
 """The few fields of a discovery.k8s.io/v1 EndpointSlice that matter here, and what one slice says of each pod.
 
 Everything may be null or missing (the API's own text calls most of it optional); unknown fields are passed over.
-An endpoint that cannot be dialled (no address, no port of the pool's name) is no pod.
+An endpoint that cannot be dialled (no address or none that is an IP, no port of the pool's name) is no pod.
 """
+
+import ipaddress
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -59,6 +62,7 @@ class Sight(Struct, frozen=True, gc=False):
 
 
 NO_CONDITIONS = Conditions()
+LONGEST_NAME = 253  # of a pod, and of its UID: Kubernetes' names have no more
 DIALLABLE_TYPES = frozenset({"IPv4", "IPv6", None})
 
 
@@ -72,6 +76,8 @@ def sights_of(seen: EndpointSlice, port_name: str) -> dict[PodKey, Sight]:
         # The API: all addresses of one endpoint are fungible, clients may take the first.
         if endpoint is None or not endpoint.addresses or not (address := endpoint.addresses[0]):
             continue
+        if not can_be_dialled(endpoint):
+            continue
         said = endpoint.conditions or NO_CONDITIONS
         ref = endpoint.targetRef
         key = (ref and ref.uid) or host_port(address, port)
@@ -82,6 +88,24 @@ def sights_of(seen: EndpointSlice, port_name: str) -> dict[PodKey, Sight]:
         twin = sights.get(key)
         sights[key] = sight if twin is None else disagree(twin, sight)
     return sights
+
+
+def can_be_dialled(endpoint: Endpoint) -> bool:
+    """Whether its address is one machine's, and its names are such as Kubernetes gives."""
+    ref = endpoint.targetRef
+    if ref is not None and max(len(ref.name or ""), len(ref.uid or "")) > LONGEST_NAME:
+        return False
+    return is_machine((endpoint.addresses or ("",))[0] or "")
+
+
+@lru_cache(maxsize=16384)
+def is_machine(address: str) -> bool:
+    """Whether it is an IP address that a connection can be made to: no name, no zone, not everybody's."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return not (ip.is_multicast or ip.is_unspecified or "%" in address)
 
 
 def port_of(seen: EndpointSlice, port_name: str) -> int | None:

@@ -4,7 +4,15 @@ wins, words of one list that disagree mean not free, and a pod is gone only when
 
 from collections.abc import Iterable
 
-from farmproxy.core.endpoint_slices import DIALLABLE_TYPES, EndpointSlice, Sight, disagree, sights_of
+from farmproxy.core.endpoint_slices import (
+    DIALLABLE_TYPES,
+    LONGEST_NAME,
+    EndpointSlice,
+    Sight,
+    can_be_dialled,
+    disagree,
+    sights_of,
+)
 from farmproxy.core.events import PodKey, PodsChanged, PodSeen
 
 _Slices = dict[str, dict[PodKey, Sight]]
@@ -27,6 +35,7 @@ class SliceBook:
         self._turns: dict[str, int] = {}  # slice name: number of the event that last told of it
         self._turn = 0
         self._noticed: set[str] = set()
+        self._ignored = 0
 
     def listed(self, slices: Iterable[EndpointSlice]) -> PodsChanged:
         """A list replaces all that is known."""
@@ -55,8 +64,27 @@ class SliceBook:
         if seen.addressType not in DIALLABLE_TYPES and seen.name not in self._noticed:
             self._noticed.add(seen.name)
             self.notices.append(f"EndpointSlice {seen.name} has addressType {seen.addressType}: ignored")
+        self._notice_undiallable(seen)
         sights, known = sights_of(seen, self._port_name), self._slices.get(seen.name)
         return known if known is not None and known == sights else sights
+
+    def take_ignored(self) -> int:
+        """How many endpoints could not be dialled, in slices that were noticed since the last time."""
+        ignored, self._ignored = self._ignored, 0
+        return ignored
+
+    def _notice_undiallable(self, seen: EndpointSlice) -> None:
+        if seen.name in self._noticed or seen.addressType not in DIALLABLE_TYPES:
+            return
+        wrong = [one for one in seen.endpoints or () if one and one.addresses and not can_be_dialled(one)]
+        if wrong:
+            self._noticed.add(seen.name)
+            self._ignored += len(wrong)
+            address = str((wrong[0].addresses or ("",))[0])[:60]
+            self.notices.append(
+                f"EndpointSlice {seen.name[:LONGEST_NAME]} has {len(wrong)} endpoints that cannot be dialled, "
+                f"the first at {address!r}: ignored"
+            )
 
     def take_over(self, slices: _Slices) -> PodsChanged:
         """Make these all that is known."""

@@ -24,10 +24,11 @@ class LeasesApi:
 
     def answer(self, intent: Intent, body: bytes, *, close: bool) -> bytes:
         """The whole answer; Refused for what is not, or is another's."""
+        now = self._door.clock()
         if intent.does is Does.SHOW_ALL:
             owner = self._door.owner(intent)
             label = intent.given.get("label")
-            leases = [shown(lease.id, lease) for lease in self._door.book.of(owner, label)]
+            leases = [shown(lease.id, lease, now) for lease in self._door.book.of(owner, label)]
             return answers.ok({"leases": leases}, close=close)
         lease = self._find(intent)
         if intent.does is Does.END:
@@ -38,7 +39,7 @@ class LeasesApi:
             told = self.wishes(body)
             check_launch(intent.does, told)
             self._renew(intent, lease, told)
-        return answers.ok(shown(intent.id, lease), close=close)
+        return answers.ok(shown(intent.id, lease, now), close=close)
 
     def wishes(self, body: bytes) -> dict[str, str]:
         """The own keys of a JSON body, as text like the query's; Refused (400) for anything else."""

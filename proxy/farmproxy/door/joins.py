@@ -22,7 +22,7 @@ def joining(door: Door, lease: Lease, done: Done) -> Dialling:
         authority(lease.address, lease.port),
         lease.id,
         key=door.tokens.agent_key,
-        max_s=lease.left_s,
+        max_s=lease.left_s(door.clock()),
         waited_ms=lease.waited_ms,
         dials=lease.dials,
         public_base=lease.public_base,

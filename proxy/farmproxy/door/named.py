@@ -3,7 +3,6 @@
 The proxy's own connection to the agent is the lease; it carries no byte, and nobody's socket but that one ends it.
 """
 
-import time
 from typing import TYPE_CHECKING
 
 from farmwire import paths
@@ -12,7 +11,7 @@ from farmwire.reasons import End, Refusal
 from farmproxy.dials import Dialling
 from farmproxy.door import answers
 from farmproxy.door.door import CALLER_COST, Door
-from farmproxy.leases import Lease, moment
+from farmproxy.leases import Lease, moment_in
 from farmproxy.sockets import Socket, is_open, tune
 
 if TYPE_CHECKING:
@@ -116,8 +115,8 @@ class NamedCaller:
             "id": lease.id,
             "pod": lease.pod,
             "label": lease.label,
-            "expires_at": moment(lease.expires_wall),
-            "connect_by": moment(time.time() + self._door.settings.first_use_s),
+            "expires_at": moment_in(lease.expires_at - self._door.clock()),
+            "connect_by": moment_in(self._door.settings.first_use_s),
             "urls": {
                 "http": f"http{tls}://{base}",
                 "browser_ws": f"ws{tls}://{base}{paths.BROWSER_PREFIX}",

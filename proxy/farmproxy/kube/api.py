@@ -2,24 +2,25 @@
 can end is an Interrupted; nothing else comes out but a fault of this code.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Self
 
 import aiohttp
-import msgspec
 from farmwire.paths import SERVICE_NAME_LABEL
 
 from farmproxy import __version__
-from farmproxy.kube.credentials import Credentials, trust
+from farmproxy.kube.credentials import Credentials
 from farmproxy.kube.lines import Lines, LineTooLongError
-from farmproxy.kube.messages import ListPage, decode_page, status_from
+from farmproxy.kube.messages import UNREADABLE, ListPage, decode_page, status_from
 from farmproxy.kube.restarts import Interrupted, Restart
 from farmproxy.settings import Settings
 
 PAGE_SLICES = 100  # about 3 MB of JSON and 40 ms of decoding, so that a long list never stops the relay
 CONNECT_S = 10.0
 LARGEST_STATUS_BYTES = 64 * 1024
+LATE_S = 1.0
 
 
 class SliceApi:
@@ -32,13 +33,14 @@ class SliceApi:
         self._selector = {"labelSelector": f"{SERVICE_NAME_LABEL}={service}"}
         self._credentials = credentials
         self._silence_s = settings.watch_silence_s
-        self._tls = trust(settings.kube_ca_file) if self._url.startswith("https:") else False
+        self._list_limits = aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=self._silence_s)
+        self._watch_limits = aiohttp.ClientTimeout(
+            sock_connect=CONNECT_S, sock_read=self._silence_s + 2 * LATE_S
+        )
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._tls),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=self._silence_s),
             headers={"Accept": "application/json", "User-Agent": f"farmproxy/{__version__}"},
             cookie_jar=aiohttp.DummyCookieJar(),
         )
@@ -77,7 +79,7 @@ class SliceApi:
             yield None
             while True:
                 with _mapped():
-                    chunk = await response.content.readany()
+                    chunk = await self._chunk(response)
                 if not chunk:
                     raise Interrupted(Restart.CLOSED, "the API server ended the watch")
                 yield None
@@ -86,12 +88,26 @@ class SliceApi:
                 for line in whole:
                     yield line
 
+    async def _chunk(self, response: aiohttp.ClientResponse) -> bytes:
+        """The watch's next bytes; TimeoutError after the silence limit."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._silence_s):
+                return await response.content.readany()
+        # A process that was stopped is told of the time first, and of what came meanwhile a moment later.
+        async with asyncio.timeout(LATE_S):
+            return await response.content.readany()
+
     @asynccontextmanager
     async def _get(self, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None, "use it as a context"
         with _mapped():
             response = await self._session.get(
-                self._url, params=query, headers=self._credentials.headers(), allow_redirects=False
+                self._url,
+                params=query,
+                headers=self._credentials.headers(),
+                ssl=self._credentials.trust(),
+                timeout=self._watch_limits if "watch" in query else self._list_limits,
+                allow_redirects=False,
             )
         try:
             if response.status != 200:
@@ -127,7 +143,7 @@ def _mapped() -> Iterator[None]:
         raise Interrupted(Restart.SILENCE, "nothing came within the silence limit") from error
     except (aiohttp.ClientError, OSError) as error:
         raise Interrupted(Restart.BROKEN, f"{type(error).__name__}: {error}"[:200]) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, LineTooLongError) as error:
+    except (*UNREADABLE, LineTooLongError) as error:
         raise Interrupted(Restart.GARBAGE, str(error)[:200], relist=True) from error
 
 

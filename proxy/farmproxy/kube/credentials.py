@@ -1,5 +1,5 @@
-"""Who the proxy is to the API server. A pod's token is rotated on disk: the file is read again each minute and after
-a 401, and a read that fails keeps the last good one.
+"""Who the proxy is to the API server, and whom it believes to be that. Both files are replaced on disk as they are rotated:
+they are read again each minute and after a 401 or a broken connection, and a read that fails keeps the last good one.
 """
 
 import ssl
@@ -18,9 +18,20 @@ class Credentials:
     """Bearer token and trust for one API server."""
 
     def __init__(
-        self, token_file: str, log: FilteringBoundLogger, clock: Callable[[], float] = time.monotonic
+        self,
+        token_file: str,
+        ca_file: str | None,
+        log: FilteringBoundLogger,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``ca_file``: empty means the system's bundle, None no TLS. SettingsError when it cannot be used."""
         self._token_file = token_file
+        self._ca_file = ca_file
+        self._ca = b""
+        self._tls: ssl.SSLContext | None = None
+        self._tls_read_at = clock()
+        if ca_file is not None:
+            self._ca, self._tls = _read_trust(ca_file)
         self._log = log
         self._clock = clock
         self._token = ""
@@ -31,6 +42,28 @@ class Credentials:
         if self._token_file and (self._read_at is None or self._clock() - self._read_at >= REREAD_S):
             self.reread()
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+    def trust(self) -> ssl.SSLContext | bool:
+        """What TLS of the next connection believes, as aiohttp takes it."""
+        if self._clock() - self._tls_read_at >= REREAD_S:
+            self.reread_trust()
+        return self._tls or True
+
+    def reread_trust(self) -> bool:
+        """Read the CA file now; whether it is another one than before."""
+        self._tls_read_at = self._clock()
+        if not self._ca_file:
+            return False
+        try:
+            ca, tls = _read_trust(self._ca_file)
+        except SettingsError as error:
+            self._log.error("kube-ca-unusable", detail=str(error))
+            return False
+        if ca == self._ca:
+            return False
+        self._ca, self._tls = ca, tls
+        self._log.info("kube-ca-read-again")
+        return True
 
     def reread(self) -> bool:
         """Read the file now; whether the token is another one than before."""
@@ -48,10 +81,11 @@ class Credentials:
         return self._token != before
 
 
-def trust(ca_file: str) -> ssl.SSLContext:
-    """TLS that believes this CA bundle (the system's when empty); SettingsError when it cannot be used."""
+def _read_trust(ca_file: str) -> tuple[bytes, ssl.SSLContext]:
+    """The file's content and TLS that believes it (the system's bundle when no file is named)."""
     try:
-        return ssl.create_default_context(cafile=ca_file or None)
+        content = Path(ca_file).read_bytes() if ca_file else b""
+        return content, ssl.create_default_context(cafile=ca_file or None)
     except OSError as error:  # ssl.SSLError is one
         problem = f"FARMPROXY_KUBE_CA_FILE is {ca_file!r}; it cannot be used: {error}"
         raise SettingsError([problem]) from error

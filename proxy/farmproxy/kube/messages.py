@@ -8,6 +8,8 @@ from msgspec import Raw, Struct
 from farmproxy.core.endpoint_slices import EndpointSlice
 
 NULL = Raw(b"null")
+# What decoding raises for what is none of these; RecursionError where it nests thousands deep.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class ListMeta(Struct, frozen=True):
@@ -58,5 +60,5 @@ def status_from(content: Any) -> Status:
     """A Status of any bytes, empty when they are none."""
     try:
         return _decode_status(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return Status()

@@ -15,12 +15,12 @@ from farmproxy.core.events import PodsChanged
 from farmproxy.core.slices import SliceBook
 from farmproxy.kube.api import SliceApi
 from farmproxy.kube.credentials import Credentials
-from farmproxy.kube.messages import decode_event, decode_slice, status_from
+from farmproxy.kube.messages import UNREADABLE, decode_event, decode_slice, status_from
 from farmproxy.kube.restarts import Backoff, Interrupted, Restart
 from farmproxy.metrics import Metrics
 from farmproxy.settings import Settings
 
-HEALTHY_AFTER_S = 1.0  # a watch that lasts so long is one, even if nothing happened in it
+HEALTHY_AFTER_S = 1.0  # a watch that lasted so long was one, even if nothing happened in it
 RELIST_AFTER_REFUSALS = 5  # a version from a lost future (a restored store) is refused for ever
 
 
@@ -47,7 +47,8 @@ class Watcher:
         self._metrics = metrics
         self._pause = pause
         self._clock = clock
-        self._credentials = Credentials(settings.kube_token_file, self._log, clock)
+        ca_file = settings.kube_ca_file if settings.kube_api.startswith("https:") else None
+        self._credentials = Credentials(settings.kube_token_file, ca_file, self._log, clock)
         self._api = SliceApi(settings, service, self._credentials)
         self._backoff = Backoff()
         self._heard_at = clock()
@@ -92,20 +93,23 @@ class Watcher:
         return version
 
     async def _watch(self, version: str) -> None:
-        began_at = self._clock()
-        async with aclosing(self._api.lines(version)) as lines:
-            async for line in lines:
-                self._heard_at = self._clock()
-                if line is not None:
-                    self._event(line)
-                    self._backoff.healthy()
-                elif self._heard_at - began_at >= HEALTHY_AFTER_S:
-                    self._backoff.healthy()
+        opened_at: float | None = None
+        try:
+            async with aclosing(self._api.lines(version)) as lines:
+                async for line in lines:
+                    self._heard_at = self._clock()
+                    opened_at = self._heard_at if opened_at is None else opened_at
+                    if line is not None:
+                        self._event(line)
+        finally:
+            # Whatever ended it, and whether anything happened in it. One that ends at once is none, even if it spoke.
+            if opened_at is not None and self._clock() - opened_at >= HEALTHY_AFTER_S:
+                self._backoff.healthy()
 
     def _event(self, line: bytes) -> None:
         try:
             event = decode_event(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise Interrupted(Restart.GARBAGE, str(error)[:200], relist=True) from error
         if event.type == "ERROR":
             raise _error(event.object)
@@ -125,13 +129,15 @@ class Watcher:
     def _slice(self, raw: msgspec.Raw) -> EndpointSlice | None:
         try:
             return decode_slice(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
+            self._metrics.endpoints_ignored.inc()
             self._log.error("slice-unreadable", detail=str(error)[:200])  # one bad object, not all
             return None
 
     def _tell(self, change: PodsChanged) -> None:
         for notice in self._book.notices:
             self._log.warning("slice-notice", detail=notice)
+        self._metrics.endpoints_ignored.value += self._book.take_ignored()
         self._book.notices.clear()
         if change.seen or change.gone:
             self._on_change(change)
@@ -144,7 +150,11 @@ class Watcher:
     def _after(self, why: Interrupted) -> float:
         """Note why, decide where to go on, and say how long to pause."""
         self._metrics.watch_restarts[why.reason].inc()
-        if why.reason is Restart.UNAUTHORIZED and self._credentials.reread():
+        renewed = {
+            Restart.UNAUTHORIZED: self._credentials.reread,
+            Restart.BROKEN: self._credentials.reread_trust,
+        }.get(why.reason)
+        if renewed is not None and renewed():
             self._backoff.healthy()
         refused_for_ever = why.reason is Restart.REFUSED and self._backoff.failures >= RELIST_AFTER_REFUSALS
         if self._resume_at is None and why.reason is Restart.GONE:

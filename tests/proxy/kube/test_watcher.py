@@ -372,12 +372,43 @@ async def test_a_server_that_closes_at_once_is_not_hammered(api, watching):
         assert taken[-1] > 10 * taken[0]
 
 
-async def test_a_healthy_watch_forgets_failures(api, watching):
+async def test_a_server_that_speaks_and_closes_at_once_is_not_hammered_either(api, watching):
+    async with watching() as bench:
+        (await api.next()).list("10")
+        for version in range(8):
+            stream = (await api.next()).stream()
+            stream.event("BOOKMARK", {"metadata": {"resourceVersion": f"{version}"}})
+            stream.end()
+        await api.next()
+        assert bench.pauses.taken[-1] > 10 * bench.pauses.taken[0]
+
+
+@pytest.mark.parametrize("how", ["end", "cut"])
+async def test_a_quiet_watch_that_lasted_is_no_failure_however_it_ends(api, watching, clock, how):
+    async with watching() as bench:
+        (await api.next()).list("10")
+        for _ in range(8):
+            stream = (await api.next()).stream()
+            opened_at = clock.now = clock.now + 1
+            async with asyncio.timeout(20):
+                while bench.watcher.age_s(opened_at) > 0:
+                    await asyncio.sleep(0.005)  # the watch stands
+            clock.now += 3
+            getattr(stream, how)()
+        stream = (await api.next()).stream()
+        assert max(bench.pauses.taken) <= 0.1
+        stream.event("ADDED", a_slice("s1", "P1"))
+        assert await bench.seen() == {"P1": True}
+
+
+async def test_a_healthy_watch_forgets_failures(api, watching, clock):
     async with watching() as bench:
         for _ in range(6):
             (await api.next()).json({}, status=503)
         stream = await bench.begin()
-        stream.event("BOOKMARK", {"metadata": {"resourceVersion": "11"}})
+        stream.event("ADDED", a_slice("s1", "P1"))
+        await bench.seen()
+        clock.now += 2
         stream.end()
         await api.next()
         assert bench.pauses.taken[5] > 1
@@ -393,3 +424,26 @@ async def test_fqdn_slices_are_noticed_in_the_log_once(watching):
         stream.event("ADDED", a_slice("s1", "P1"))
         assert await bench.seen() == {"P1": True}
         assert len(bench.logged("slice-notice")) == 1
+
+
+async def test_an_endpoint_whose_address_is_no_ip_is_noticed_once_and_counted(watching):
+    odd = a_slice("s1", "P1")
+    odd["endpoints"][0]["addresses"] = ["pod.example"]
+    async with watching() as bench:
+        stream = await bench.begin("10", odd)
+        stream.event("MODIFIED", odd)
+        stream.event("ADDED", a_slice("s2", "P2"))
+        assert await bench.seen() == {"P2": True}
+        (line,) = bench.logged("slice-notice")
+        assert "'pod.example'" in line["detail"]
+        assert bench.metrics.endpoints_ignored.value == 1
+
+
+async def test_a_page_or_event_that_nests_without_end_is_garbage(api, watching):
+    deep = b'{"type":"ADDED","object":' + b"[" * 100_000
+    async with watching() as bench:
+        stream = await bench.begin()
+        stream.raw(deep + b"\n")
+        (await api.next()).json(deep)
+        assert not (await api.next()).watch
+        assert bench.restarts() == {"garbage": 2}
