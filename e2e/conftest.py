@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import chdir
@@ -20,6 +21,7 @@ from e2e import clusters, evidence
 CLUSTER = "farm-e2e"  # not "farm": a cluster of that name may be somebody's own
 # With cold caches everything is built from source first, which takes the better part of an hour.
 UP_S = 5400
+INTERRUPTED_S = 15.0  # for a command that was interrupted as well to undo what it began
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,14 +41,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def farmctl(*words: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
-    """Run the command as its user would; its stderr goes to ours, so that a failure can be read in CI."""
-    return subprocess.run(
-        [sys.executable, "-m", "farmctl", *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
+    """Run the command as its user would; its stderr goes to ours, so that a failure can be read in CI.
+
+    Ctrl-C is the command's as well: it is waited for while it undoes what it began, which subprocess.run would not do.
+    """
+    command = [sys.executable, "-m", "farmctl", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            out, _ = process.communicate(timeout=timeout_s)
+        except KeyboardInterrupt:
+            try:
+                process.wait(INTERRUPTED_S)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGINT)  # it was ours alone
+            raise
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out)
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +78,11 @@ def farm(request: pytest.FixtureRequest, testbed: str, tmp_path_factory: pytest.
     words += ["--door", config.getoption("--door")] if config.getoption("--door") else []
     # pytest.exit() drops what was captured: the reason would be lost.
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        brought = farmctl("up", "--testbed", testbed, *words, timeout_s=UP_S)
+        try:
+            brought = farmctl("up", "--testbed", testbed, *words, timeout_s=UP_S)
+        except BaseException:  # Ctrl-C above all
+            farmctl("down")
+            raise
     if brought.returncode != 0:
         evidence.of_a_failed_up(state, config.getoption("--logs"))
         if not config.getoption("--keep-cluster"):
@@ -146,6 +162,10 @@ def pytest_runtest_makereport(item: pytest.Item):
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", default=None) or hasattr(config, "workerinput"):  # pytest-xdist's
+        raise pytest.UsageError(
+            "these tests share one farm and break it on purpose: run them in one process, without -n"
+        )
     # As in tests/conftest.py: Python 3.11 would make a loop for pytest-asyncio's first question, and nobody closes it.
     asyncio.set_event_loop(None)
     shutil.rmtree(config.getoption("--logs") / evidence.FOLDER, ignore_errors=True)

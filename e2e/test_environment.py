@@ -1,18 +1,25 @@
-"""What surrounds a farm on the machine of its users: the names of loopback, and proxies, the farm's way or a page's."""
+"""What surrounds a farm on the machine of its users: the names of loopback, proxies, and other runs of these tests."""
 
 import asyncio
 import base64
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import async_playwright
 
 from farmctl.client import lease
+from farmctl.testbeds.local.settings import NETWORK_VARIABLE
+
+THIS = "e2e/test_environment.py"
 
 pytestmark = pytest.mark.timeout(240, func_only=True)
 
@@ -127,3 +134,78 @@ async def test_each_context_has_its_own_proxy_user_whoever_else_is_on_the_lease(
             "alice",
         ]
         await browser.close()
+
+
+def second_run(folder, *words, network="127.0.88"):
+    """Another run of these tests, in a session and with a state folder of its own."""
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *words,
+            "--testbed",
+            "local",
+            "--basetemp",
+            folder / "temporary",
+            "-q",
+        ],
+        env=os.environ | {"FARMCTL_STATE": str(folder / "state"), NETWORK_VARIABLE: network},
+        cwd=Path(__file__).parent.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def left_behind(folder):
+    """Processes that name the run's folder, and what lies in its state."""
+    running = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if str(folder).encode() in entry.read_bytes():
+                running.append(entry.parent.name)
+    return running, list((folder / "state").glob("*"))
+
+
+def test_a_second_run_for_the_same_door_is_refused_and_leaves_nothing(door, testbed, tmp_path):
+    if testbed != "local":
+        pytest.skip("of the local testbed")
+    run = second_run(
+        tmp_path,
+        f"{THIS}::test_a_door_on_loopback_is_had_by_each_of_its_names",
+        "--door",
+        urlsplit(door).netloc,
+    )
+    said, _ = run.communicate(timeout=60)
+    assert (run.returncode, "the port is taken by another program" in said) == (3, True), said
+    assert left_behind(tmp_path) == ([], [])
+
+
+def test_several_workers_are_refused_before_anything_is_made(tmp_path):
+    (tmp_path / "xdist_like.py").write_text(
+        "def pytest_addoption(parser): parser.addoption('--numprocesses', type=int)\n"
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(tmp_path))
+        run = second_run(tmp_path, THIS, "-k", "no test", "-p", "xdist_like", "--numprocesses", "2")
+    said, _ = run.communicate(timeout=60)
+    assert (run.returncode, "in one process, without -n" in said) == (pytest.ExitCode.USAGE_ERROR, True), said
+    assert left_behind(tmp_path) == ([], [])
+
+
+@pytest.mark.parametrize("interrupted", ["the terminal's whole group", "pytest alone"])
+def test_ctrl_c_while_the_farm_comes_up_leaves_nothing(testbed, tmp_path, unused_tcp_port, interrupted):
+    if testbed != "local":
+        pytest.skip("of the local testbed")
+    run = second_run(tmp_path, THIS, "--door", f"127.0.0.2:{unused_tcp_port}")
+    limit = time.monotonic() + 30
+    while not (tmp_path / "state" / "settings.json").exists():
+        assert run.poll() is None, run.communicate()[0]
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    (os.killpg if interrupted == "the terminal's whole group" else os.kill)(run.pid, signal.SIGINT)
+    said, _ = run.communicate(timeout=90)
+    assert run.returncode == pytest.ExitCode.INTERRUPTED, said
+    assert left_behind(tmp_path) == ([], [])
