@@ -1,6 +1,7 @@
-"""The last words to a peer, mostly a refused caller: written whole, then FIN, then a short wait for the peer's own.
+"""Lingering close: the last words to a peer are written whole, then FIN, then what it still sends is taken for a while.
 
-Closing at once with unread input would make the kernel send RST, and the peer might never read what was written.
+Closing at once with unread input would make the kernel send RST, and the peer might never read what was written: a caller
+that is still sending its body must be able to read its 413. Bounded in time, in bytes and in number.
 """
 
 import socket
@@ -10,43 +11,56 @@ from farmproxy.poller import BROKEN, READ, WRITE, Poller
 from farmproxy.sockets import Socket
 from farmproxy.timeouts import Timeouts
 
-LINGER_S = 2.0
-_DISCARD_LIMIT = (
-    16 * 1024 * 1024
-)  # bytes that are still taken: a refused body, what fits into two kernels' buffers
+LINGER_S = 2.0  # without a byte from the peer
+LONGEST_S = 30.0  # in all, as nginx's lingering_time
+MOST = 1024  # at once, beyond that the oldest is closed: each holds a descriptor
+_DISCARD_LIMIT = 16 * 1024 * 1024  # bytes that are still taken
 
 
 class Farewells:
     """All sockets on their way out."""
 
-    __slots__ = ("_poller", "_timeouts")
+    __slots__ = ("_longest", "_poller", "_silence")
 
     def __init__(self, poller: Poller, clock: Callable[[], float]) -> None:
         self._poller = poller
-        self._timeouts: Timeouts[_Farewell] = Timeouts(LINGER_S, clock)
+        self._silence: Timeouts[_Farewell] = Timeouts(LINGER_S, clock)
+        self._longest: Timeouts[_Farewell] = Timeouts(LONGEST_S, clock)
 
     def say(self, sock: Socket, data: bytes) -> None:
         """Write ``data`` to a socket that the poller watches, and close it in the end. A closed one is left alone."""
         if sock.fileno() < 0:
             return
-        farewell = _Farewell(self._poller, self._timeouts, sock, data)
-        self._timeouts.start(farewell)
+        if len(self) >= MOST:
+            self._longest.oldest().close()
+        farewell = _Farewell(self, self._poller, sock, data)
+        self._longest.start(farewell)
+        self.heard(farewell)
         farewell.begin()
 
+    def heard(self, farewell: "_Farewell") -> None:
+        """Its peer still takes or sends something."""
+        self._silence.start(farewell)
+
+    def over(self, farewell: "_Farewell") -> None:
+        self._silence.stop(farewell)
+        self._longest.stop(farewell)
+
     def sweep(self) -> None:
-        for farewell in self._timeouts.expired():
-            self._poller.close(farewell.sock)
+        for timeouts in (self._silence, self._longest):
+            for farewell in timeouts.expired():
+                farewell.close()
 
     def __len__(self) -> int:
-        return len(self._timeouts)
+        return len(self._longest)
 
 
 class _Farewell:
-    __slots__ = ("_data", "_discarded", "_poller", "_timeouts", "sock")
+    __slots__ = ("_all", "_data", "_discarded", "_poller", "sock")
 
-    def __init__(self, poller: Poller, timeouts: "Timeouts[_Farewell]", sock: Socket, data: bytes) -> None:
+    def __init__(self, all_: Farewells, poller: Poller, sock: Socket, data: bytes) -> None:
+        self._all = all_
         self._poller = poller
-        self._timeouts = timeouts
         self._data = data
         self._discarded = 0
         self.sock = sock
@@ -57,7 +71,7 @@ class _Farewell:
 
     def _on_ready(self, mask: int) -> None:
         if mask & BROKEN:
-            self._close()
+            self.close()
         elif self._data:
             self._write()
         elif mask & READ:
@@ -65,11 +79,11 @@ class _Farewell:
 
     def _write(self) -> None:
         try:
-            sent = self.sock.send(self._data)
+            sent = self.sock.send(self._data) if self._data else 0
         except BlockingIOError:
             sent = 0
         except OSError:
-            self._close()
+            self.close()
             return
         self._data = self._data[sent:]
         if self._data:
@@ -78,7 +92,7 @@ class _Farewell:
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError:
-            self._close()
+            self.close()
             return
         self._poller.change(self.sock, READ)
 
@@ -90,9 +104,10 @@ class _Farewell:
         except OSError:
             data = b""
         self._discarded += len(data)
+        self._all.heard(self)
         if not data or self._discarded > _DISCARD_LIMIT:
-            self._close()
+            self.close()
 
-    def _close(self) -> None:
-        self._timeouts.stop(self)
+    def close(self) -> None:
+        self._all.over(self)
         self._poller.close(self.sock)

@@ -76,6 +76,7 @@ class Tunnel:
         "_quiet",
         "_suspected",
         "_up",
+        "_whole",
         "by_pod",
         "caller",
         "over",
@@ -98,13 +99,17 @@ class Tunnel:
         self._heard = 0  # bytes from the caller at the last look at its idleness
         self._quiet = 0  # such looks since there was a new one
         self._on_idle: Callable[[], None] | None = None
+        self._whole = 0
         self.caller = caller
         self.pod = pod
         self.over = False
         self.by_pod = False  # the pod's side ended it
 
-    def start(self, sent: int, pending: bytes) -> None:
-        """Begin: ``sent`` bytes were written to the pod, ``pending`` are still to be."""
+    def start(self, sent: int, pending: bytes, whole: int = 0) -> None:
+        """Begin: ``sent`` bytes were written to the pod, ``pending`` are still to be. ``whole``: after so many bytes the
+        caller has nothing more to say, 0 where nobody knows.
+        """
+        self._whole = whole
         desk = self._desk
         desk.poller.hand_over(self.caller, self._on_caller)
         desk.poller.hand_over(self.pod, self._on_pod)
@@ -342,7 +347,8 @@ class Tunnel:
         desk.look.stop(self)
         if desk.idle is not None:
             desk.idle.stop(self)
-        unread = self._muted or self._up.waits
+        # What the caller is still sending would make the kernel overtake the answer with RST.
+        unread = self._muted or self._up.waits or self._up.total != self._whole
         self._drop(self._up)
         self._drop(self._down)
         if self._leaving and not abort:

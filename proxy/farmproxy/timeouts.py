@@ -31,6 +31,10 @@ class Timeouts(Generic[K]):
     def stop(self, key: K) -> None:
         self._started.pop(key, None)
 
+    def oldest(self) -> K:
+        """The one that was started first; only when there is one."""
+        return next(iter(self._started))
+
     def expired(self) -> list[K]:
         """Take out and return what has run out."""
         if not self._started:

@@ -54,6 +54,7 @@ class SessionCaller:
         "_head",
         "_sent",
         "_tunnel",
+        "_whole",
         "lease",
         "sock",
     )
@@ -67,6 +68,7 @@ class SessionCaller:
         self._early = early  # what came after the head
         self._expects = (head.value(b"expect") or b"").lower() == b"100-continue"
         self._sent = 0
+        self._whole = head.content_length  # then with the head: when the caller has said all; 0: nobody knows
         self._tunnel: Tunnel | None = None
         self.lease = lease
         self.sock = sock
@@ -90,6 +92,8 @@ class SessionCaller:
         except OSError:
             return False
         self._tunnel = Tunnel(self._door.relays, self.sock, pod.sock, self._ended)
+        if self._whole:
+            self._whole += len(data) - len(self._early)
         self._early = bytearray(data[sent:])
         self._sent = sent
         return True
@@ -103,7 +107,7 @@ class SessionCaller:
         if self._expects:
             self._say_continue()
         left, self._early = bytes(self._early), bytearray()
-        tunnel.start(self._sent, left)
+        tunnel.start(self._sent, left, self._whole)
         if self.lease.kind is Kind.SOCKET:  # who waits for the answer of a job is silent by nature
             tunnel.limit_idle(lambda: self._door.driver.idle(self.lease))
 

@@ -86,6 +86,8 @@ class Listener:
         if door.room() <= 0:
             door.metrics.refusals[Refusal.DESCRIPTORS].inc()
             with contextlib.suppress(OSError):
+                sock.recv(65536)  # its head, most likely: unread, it would make the close an RST
+            with contextlib.suppress(OSError):
                 sock.send(answers.refusal(Refusal.DESCRIPTORS, "the proxy has no descriptor left"))
             sock.close()
             return

@@ -5,9 +5,10 @@ import contextlib
 import hashlib
 import os
 import socket
+import time
 
 import pytest
-from farmproxy import relay
+from farmproxy import farewells, relay
 from farmproxy.farewells import Farewells
 from farmproxy.poller import READ, Poller
 from farmproxy.relay import RelayDesk, Tunnel
@@ -302,3 +303,60 @@ async def test_a_session_that_lasts_has_keepalive_on_its_pod_too(new_pair):
     pod = pair.tunnel.pod
     assert pod.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert pod.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+
+
+# Lingering close: a caller that is still sending reads its answer
+
+
+async def too_large(pod, shake):
+    """Answers when it has read the head, takes what comes and closes: as a good agent does."""
+    if "farm-join" not in shake.fields:
+        shake.accept(pod)
+    await shake.read_request()
+    shake.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    await shake.writer.drain()
+
+
+def send_all_then_read(address, head, pieces, pause_s):
+    """A plain blocking client."""
+    with socket.create_connection(address) as sock:
+        sock.sendall(head)
+        for piece in pieces:
+            time.sleep(pause_s)
+            sock.sendall(piece)
+        return sock.recv(65536)
+
+
+@pytest.mark.parametrize("way", ["pod", "chunked to a pod", "refused"])
+async def test_a_caller_that_is_still_sending_reads_its_413(farm, fakes, way):
+    farm.proxy.farewells._silence.after_s = 0.5
+    await farm.add(fakes.Pod("a", too_large))
+    if way == "chunked to a pod":
+        head = farm.request("POST", "/render", Transfer_Encoding="chunked")
+    elif way == "pod":
+        head = farm.request("POST", "/render", b"x" * 250_000)[:-250_000]
+    else:
+        head = farm.request("POST", "/render", b"x" * 600_000)[:-600_000]
+    # Longer than the linger time in all, so that only one who goes on sending is waited for.
+    pieces = [b"c350\r\n" + b"x" * 50_000 + b"\r\n"] * 12 if "chunked" in way else [b"x" * 20_000] * 12
+    got = await asyncio.to_thread(send_all_then_read, tuple(farm.address), head, pieces, 0.1)
+    assert got.startswith(b"HTTP/1.1 413 ")
+    await farm.until(lambda: len(farm.proxy.farewells) == 0)
+
+
+async def test_farewells_are_bounded_in_number(farm, monkeypatch):
+    monkeypatch.setattr(farewells, "MOST", 2)
+    first, second, third = [await farm.caller(farm.request("GET", "/nowhere")) for _ in range(3)]
+    for caller in (first, second, third):
+        assert (await caller.answer())[0] == 404
+    await farm.until(lambda: len(farm.proxy.farewells) == 2)
+
+
+async def test_farewells_are_bounded_in_time_whatever_is_sent(farm):
+    farm.proxy.farewells._longest.after_s = 0.3
+    caller = await farm.caller(farm.request("GET", "/nowhere"))
+    assert (await caller.answer())[0] == 404
+    async with asyncio.timeout(10):
+        while len(farm.proxy.farewells):
+            caller.send(b"x")
+            await asyncio.sleep(0.02)
