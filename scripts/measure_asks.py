@@ -103,7 +103,7 @@ async def measure(pods: int, places: int, port: int) -> None:
             await asyncio.sleep(0.05)
         await asyncio.sleep(6)
         begun, wall = os.times(), time.monotonic()
-        await asyncio.sleep(20)
+        await asyncio.sleep(60)
         ended = os.times()
         core = (ended.user + ended.system - begun.user - begun.system) / (time.monotonic() - wall)
         waits = []

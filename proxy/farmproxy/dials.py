@@ -130,13 +130,14 @@ class Dialling:
         if not data:
             self._fail(self._reader.closed())
             return
-        outcome = self._reader.feed(data)
+        outcome, prepares = self._reader.feed(data), False
         while isinstance(outcome, Preparing):
-            if self._desk.clock() > self._prepare_by:
-                outcome = Failed(DialResult.TIMEOUT)
-                break
-            self._desk.answer.start(self)
+            prepares = True
             outcome = self._reader.next()
+        if outcome is None and prepares:
+            self._desk.answer.start(self)
+            if self._desk.clock() > self._prepare_by:  # and no 101 is behind it
+                outcome = Failed(DialResult.TIMEOUT)
         if outcome is None:
             return
         if isinstance(outcome, Leased) and mask & GONE:

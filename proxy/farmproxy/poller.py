@@ -84,14 +84,17 @@ class Poller:
         self.close(sock)
 
     def catch_up(self) -> None:
-        """Handle whatever is ready now, each socket once: before anybody is told that its time is up."""
-        self._run_batch(len(self.handlers) + 1)
+        """Handle whatever is ready now, each socket about once: before anybody is told that its time is up."""
+        for _ in range(len(self.handlers) // _BATCH + 1):
+            if self._run_batch() < _BATCH:
+                return
 
-    def _run_batch(self, most: int = _BATCH) -> None:
+    def _run_batch(self) -> int:
         handlers = self.handlers
         self._in_batch = True
         try:
-            for fd, mask in self._epoll.poll(0, most):
+            ready = self._epoll.poll(0, _BATCH)
+            for fd, mask in ready:
                 handler = handlers.get(fd)
                 if handler is None:
                     continue
@@ -99,6 +102,7 @@ class Poller:
                     handler(mask)
                 except Exception as error:
                     self._on_bug(error, handlers.get(fd, handler))  # who has the socket now gives it up
+            return len(ready)
         finally:
             self._in_batch = False
             self._bury()

@@ -334,3 +334,24 @@ async def test_a_pod_without_target_ref_is_known_by_its_address(farm, fakes):
     farm.tell(pod.seen(uid=False))
     caller = await farm.upgrade()
     assert (await caller.head())[0] == 101
+
+
+async def test_a_101_that_came_before_the_prepare_limit_was_looked_at_counts(new_farm, fakes):
+    farm = new_farm(handshake_timeout_s=5, prepare_timeout_s=5)
+
+    async def glued(pod, shake):
+        parts, send = [b"HTTP/1.1 102 Processing\r\n\r\n"], shake.send
+        shake.send = parts.append
+        shake.accept(pod)
+        shake.send = send
+        shake.send(b"".join(parts))
+        await shake.read_request()
+        shake.send(b"HTTP/1.1 101 X\r\n\r\n")
+        await shake.reader.read()
+
+    now = farm.proxy.dials.clock
+    await farm.add(fakes.Pod("a", glued))
+    farm.proxy.dials.clock = lambda: now() + (20 if farm.proxy.driver.dialling else 0)
+    caller = await farm.upgrade()
+    assert (await caller.head())[0] == 101
+    assert farm.count("farmproxy_dials_total", result="timeout") == 0
