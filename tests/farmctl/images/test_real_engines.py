@@ -4,6 +4,7 @@ FARMCTL_TEST_ENGINES names those that have to answer; without it one that does n
 """
 
 import hashlib
+import http.server
 import io
 import json
 import os
@@ -11,13 +12,16 @@ import re
 import shutil
 import subprocess
 import tarfile
+import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.images import archives, engines, gobuild, listing, loading
+from farmctl.images import archives, catalogue, engines, farm, gobuild, listing, loading
 from farmctl.images.catalogue import read as read_catalogue
 from farmctl.testbeds.kind import gateways, nodes, programs
 
@@ -280,3 +284,93 @@ def wait_for(state, within_s=30):
     while not state():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.fixture
+def registry(engine, image, tmp_path):
+    """Serves ``image`` as a release does: an index with this machine's image and an attestation beside it."""
+    saved = tmp_path / "saved.tar"
+    engine.run("save", "-o", str(saved), image)
+    out = io.BytesIO()
+    archives.write(archives.read(saved, image), out)
+    with tarfile.open(fileobj=io.BytesIO(out.getvalue())) as made:
+        blobs = {
+            f"sha256:{name.rpartition('/')[2]}": made.extractfile(name).read()
+            for name in made.getnames()
+            if name.startswith("blobs/sha256/")
+        }
+        [described] = json.load(made.extractfile("index.json"))["manifests"]
+    kind = described["mediaType"].replace("manifest", "index")
+
+    def add(content):
+        raw = json.dumps(content).encode()
+        digest = f"sha256:{hashlib.sha256(raw).hexdigest()}"
+        blobs[digest] = raw
+        return {"digest": digest, "size": len(raw)}
+
+    manifest = json.loads(blobs[described["digest"]])
+    config = {
+        "architecture": "unknown",
+        "os": "unknown",
+        "config": {},
+        "rootfs": {"type": "layers", "diff_ids": []},
+    }
+    empty = {"mediaType": manifest["config"]["mediaType"], **add(config)}
+    attestation = add({**manifest, "config": empty, "layers": []})
+    here = {"os": "linux", "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]}
+    listed = [
+        {key: described[key] for key in ("mediaType", "digest", "size")} | {"platform": here},
+        {
+            "mediaType": described["mediaType"],
+            **attestation,
+            "platform": {"os": "unknown", "architecture": "unknown"},
+        },
+    ]
+    index = add({"schemaVersion": 2, "mediaType": kind, "manifests": listed})["digest"]
+
+    class Registry(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            found = blobs.get(self.path.rpartition("/")[2], b"" if self.path == "/v2/" else None)
+            self.send_response(404 if found is None else 200)
+            if "/manifests/" in self.path and found:
+                self.send_header("Content-Type", json.loads(found)["mediaType"])
+                self.send_header("Docker-Content-Digest", self.path.rpartition("/")[2])
+            self.send_header("Content-Length", str(len(found or b"")))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(found or b"")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *words):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}", index
+        server.shutdown()
+        thread.join()
+
+
+def test_a_release_s_image_is_pulled_by_its_digest_and_stands_under_its_content_s_tag(
+    engine, registry, monkeypatch, tmp_path
+):
+    address, digest = registry
+    # docker takes any address of loopback without TLS by itself.
+    conf = tmp_path / "registries.conf"
+    conf.write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+    reaching = replace(engine, env={**engine.env, "CONTAINERS_REGISTRIES_CONF": str(conf)})
+    found = read_catalogue()
+    where = f"{address}/team/farm-proxy:pulled@{digest}"
+    made = {**found.images, "proxy": msgspec.structs.replace(found.images["proxy"], released=where)}
+    monkeypatch.setattr(catalogue, "read", lambda: msgspec.structs.replace(found, images=made))
+    tag, said = f"docker.io/library/{CLUSTER}:pulled", []
+    try:
+        assert farm.pulled(reaching, "proxy", tag, said.append), said
+        assert engine.run("run", "--rm", "--network", "none", tag, "/bin/cat", "/said").stdout == "one"
+        saved = tmp_path / "pulled.tar"
+        engine.run("save", "-o", str(saved), tag)
+        assert archives.read(saved, tag).layers
+    finally:
+        engine.run("rmi", "-f", tag, f"{address}/team/farm-proxy@{digest}", check=False)
