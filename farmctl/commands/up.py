@@ -3,11 +3,13 @@ what does not.
 """
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from farmctl.testbeds.kind.existing import WantedInstall
     from farmctl.testbeds.local.settings import LocalSettings
     from farmctl.testbeds.local.state import StateFolder
     from farmctl.testbeds.overrides import Overrides
@@ -86,6 +88,39 @@ def up(
     proxy_env: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="The same of the proxy.")
     ] = None,
+    image_pull_secret: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --context: the Secret that the registry asks for."),
+    ] = None,
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ARCH",
+            help="With --context: what the images are for, may be repeated.",
+            show_default="this machine's",
+        ),
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="With --context: callers' tokens, name:token a line.",
+        ),
+    ] = None,
+    seccomp_profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="With --context: the nodes' profile with which Chrome keeps its sandbox."
+        ),
+    ] = None,
+    restricted: Annotated[
+        bool | None,
+        typer.Option(
+            "--restricted", help="With --context: pods at the level restricted; Chrome shares a uid."
+        ),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(min=1, help="Seconds until the farm has to be whole.", show_default="120, kind 300"),
@@ -99,7 +134,23 @@ def up(
 
     asked = overrides.asked(agent_env or (), proxy_env or ())
     if context:
-        _install(context, kubeconfig, namespace, pods, image_prefix, asked, timeout, quiet=quiet)
+        from farmctl.testbeds.kind.existing import WantedInstall
+
+        wanted = WantedInstall(
+            context=context,
+            kubeconfig=kubeconfig,
+            namespace=namespace,
+            pods=pods,
+            image_prefix=image_prefix,
+            overrides=asked,
+            timeout_s=timeout or KIND_TIMEOUT_S,
+            tokens=tokens.read_text() if tokens else None,
+            pull_secret=image_pull_secret,
+            seccomp_profile=seccomp_profile,
+            restricted=restricted,
+            architectures=tuple(arch) if arch else None,
+        )
+        _install(wanted, quiet=quiet)
         return
     choice = choosing.choose(
         testbed.value,
@@ -149,35 +200,20 @@ def _up_kind(
     print(f"kube   KUBECONFIG={folder.kubeconfig} kubectl -n {there.namespace} get pods")
 
 
-def _install(
-    context: str,
-    kubeconfig: str,
-    namespace: str,
-    pods: int | None,
-    image_prefix: str,
-    asked: "Overrides",
-    timeout_s: float | None,
-    *,
-    quiet: bool,
-) -> None:
+def _install(wanted: "WantedInstall", *, quiet: bool) -> None:
     from farmctl.reports.steps import Steps
     from farmctl.testbeds.kind import existing
     from farmctl.testbeds.kind.state import KindFolder
 
     folder = KindFolder()
-    wanted = existing.WantedInstall(
-        context=context,
-        kubeconfig=kubeconfig,
-        namespace=namespace,
-        pods=pods,
-        image_prefix=image_prefix,
-        overrides=asked,
-        timeout_s=timeout_s or KIND_TIMEOUT_S,
-    )
     with folder.held(), Steps(quiet=quiet) as say:
         existing.bring_up(wanted, folder, say)
-    named = f" --kubeconfig {kubeconfig}" if kubeconfig else ""
-    print(f"door   kubectl{named} --context {context} -n {namespace} port-forward service/proxy 9222")
+    named = f" --kubeconfig {wanted.kubeconfig}" if wanted.kubeconfig else ""
+    namespace = wanted.namespace
+    print(f"inside   http://proxy.{namespace}:9222")
+    print(
+        f"outside  kubectl{named} --context {wanted.context} -n {namespace} port-forward service/proxy 9222"
+    )
 
 
 def _up_local(
@@ -212,7 +248,6 @@ def settings_for(
     import os
     import secrets
     import tempfile
-    from pathlib import Path
 
     from farmctl import chromium
     from farmctl.testbeds.base import Setup

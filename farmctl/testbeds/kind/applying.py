@@ -15,6 +15,8 @@ from farmctl.testbeds.kind.manifests import KINDS, OURS, identity, ours, parsed
 SELECTOR = ",".join(f"{key}={value}" for key, value in OURS.items())
 # A browser's grace is as long as the longest lease: an uninstall does not wait for that.
 GONE_S = 60
+# Somebody else's, besides KINDS: what would go with the namespace.
+LEFT_BEHIND = ("statefulsets.apps", "daemonsets.apps", "jobs.batch", "pods", "persistentvolumeclaims")
 # What every namespace has, whoever made it.
 NATIVE = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 
@@ -81,9 +83,8 @@ def uninstall(kubectl: Kubectl, namespace: str) -> list[str]:
 
 def left_by_others(kubectl: Kubectl, namespace: str) -> list[str]:
     """What in the namespace is nobody's of the farm: it would go with the namespace."""
-    kinds = (*KINDS, "statefulsets.apps", "daemonsets.apps", "jobs.batch", "pods", "persistentvolumeclaims")
     return [
         f"{item['kind']}/{item['metadata']['name']}"
-        for item in kubectl.get(",".join(kinds), "-n", namespace)
+        for item in kubectl.get(",".join((*KINDS, *LEFT_BEHIND)), "-n", namespace)
         if not ours(item) and (item["kind"], item["metadata"]["name"]) not in NATIVE
     ]

@@ -1,16 +1,19 @@
-"""Reaches a farm's door and admin port: straight over the host's loopback (kind), or by the API server's proxy where
-nothing is published (an existing cluster). Asks the door end to end: a lease, or the reason why none is free.
+"""Reaches a farm's door and admin port: straight over the host's loopback (kind), or by `kubectl port-forward` where
+nothing is published (an existing cluster). Asks the door end to end: a lease, or that no pod is free. Every other answer
+is a door that does not serve its callers.
 """
 
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from farmwire import paths
+from farmwire.reasons import Refusal
 
 from farmctl.errors import StageError
 from farmctl.images import catalogue as catalogues
@@ -22,7 +25,7 @@ from farmctl.testbeds.kind.kubectl import Kubectl
 from farmctl.testbeds.kind.shapes import Shape
 from farmctl.testbeds.kind.state import Installed, KindFolder
 
-ANSWER_S = 10
+ANSWER_S, PAGE_S = 10, 10
 PROBE = "/leases?hold=0&max=10&label=farmctl-up"
 
 
@@ -32,7 +35,11 @@ class Reach(Protocol):
         ...
 
     def lease(self) -> str:
-        """Take a lease and give it back: "leased", or the reason of the refusal. Raises StageError."""
+        """Take a lease and give it back: "leased", or "no-free-pod". Raises StageError for any other answer."""
+        ...
+
+    def page(self, url: str) -> str:
+        """What a browser pod says of a page: "200", or what the refusal says. Raises StageError without an answer."""
         ...
 
 
@@ -50,28 +57,32 @@ class HostReach:
     def lease(self) -> str:
         return lease_once(f"http://{self.door}")
 
+    def page(self, url: str) -> str:
+        return page_once(f"http://{self.door}", url)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterReach:
-    """The API server passes requests on to a Service; nobody else has to be reachable."""
+    """Nobody but the API server has to be reachable. ``token``: what the door asks of callers ("" = nothing)."""
 
     kubectl: Kubectl
     namespace: str
+    token: str = ""
 
     def status(self) -> dict[str, Any]:
-        path = self._path("proxy-admin:admin") + paths.STATUS
-        answer: dict[str, Any] = json.loads(
-            self.kubectl("get", "--raw", path, f"--request-timeout={ANSWER_S}s")
-        )
-        return answer
+        with self.kubectl.forwarded(self.namespace, "proxy-admin", 9223) as admin:
+            return HostReach("", admin).status()
 
     def lease(self) -> str:
-        # kubectl itself can only send a body without its length, which the door refuses.
-        with self.kubectl.proxied() as api:
-            return lease_once(api + self._path("proxy:door"))
+        with self._door() as door:
+            return lease_once(f"http://{door}", self.token)
 
-    def _path(self, service: str) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/services/{service}/proxy"
+    def page(self, url: str) -> str:
+        with self._door() as door:
+            return page_once(f"http://{door}", url, self.token)
+
+    def _door(self) -> AbstractContextManager[str]:
+        return self.kubectl.forwarded(self.namespace, "proxy", 9222)
 
 
 def opened(there: Installed, folder: KindFolder, say: Say) -> tuple[Kubectl, Reach]:
@@ -79,7 +90,7 @@ def opened(there: Installed, folder: KindFolder, say: Say) -> tuple[Kubectl, Rea
     if there.shape is None:
         program = programs.find("kubectl", catalogues.read(), say)
         kubectl = Kubectl(program, there.kubeconfig, there.context)
-        return kubectl, ClusterReach(kubectl, there.namespace)
+        return kubectl, ClusterReach(kubectl, there.namespace, folder.token())
     kubectl = own_kubectl(lambda: engines.find(there.engine), there.shape, folder)
     return kubectl, HostReach(there.shape.door, there.shape.admin)
 
@@ -94,14 +105,26 @@ def own_kubectl(engine: Callable[[], Engine], shape: Shape, folder: KindFolder) 
     return Kubectl(program, str(folder.kubeconfig), shape.context)
 
 
-def lease_once(door: str) -> str:
-    """Take a lease at the door's URL and give it back: "leased", or the reason of the refusal. Raises StageError."""
+def lease_once(door: str, token: str = "") -> str:
+    """Take a lease at the door's URL and give it back: "leased", or "no-free-pod". Raises StageError."""
     try:
-        lease = json.loads(_ask(f"{door}{PROBE}", method="POST"))
+        lease = json.loads(_ask(f"{door}{PROBE}", method="POST", token=token))
     except Refused as refused:
+        if refused.reason != Refusal.NO_FREE_POD:
+            raise
         return refused.reason
-    _ask(f"{door}/leases/{lease['id']}", method="DELETE")
+    _ask(f"{door}/leases/{lease['id']}", method="DELETE", token=token)
     return "leased"
+
+
+def page_once(door: str, url: str, token: str = "") -> str:
+    """Have a page rendered; "200", or the refusal's words. Raises StageError when the door does not answer."""
+    job = {"url": url, "format": "text", "timeout_s": PAGE_S, "wait_until": "domcontentloaded"}
+    try:
+        _ask(f"{door}{paths.RENDER}", method="POST", token=token, job=job, timeout_s=3 * PAGE_S)
+    except Refused as refused:
+        return f"{refused.reason}: {refused.detail}"
+    return "200"
 
 
 class Refused(StageError):
@@ -109,15 +132,26 @@ class Refused(StageError):
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"the door refuses: {reason}: {detail}")
-        self.reason = reason
+        self.reason, self.detail = reason, detail
 
 
-def _ask(url: str, *, method: str = "GET") -> bytes:
-    request = urllib.request.Request(url, method=method)  # noqa: S310 - http to an address of ours
+def _ask(
+    url: str,
+    *,
+    method: str = "GET",
+    token: str = "",
+    job: dict[str, Any] | None = None,
+    timeout_s: float = ANSWER_S,
+) -> bytes:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    body = json.dumps(job).encode() if job is not None else None
+    if job is not None:
+        headers["Content-Type"] = "application/json"
+    request = urllib.request.Request(url, method=method, headers=headers, data=body)  # noqa: S310 - an address of ours
     # A proxy for the internet (HTTP_PROXY) is not asked for the host's own loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=ANSWER_S) as answer:
+        with opener.open(request, timeout=timeout_s) as answer:
             read: bytes = answer.read()
             return read
     except urllib.error.HTTPError as error:

@@ -1,13 +1,16 @@
 """Installs the farm onto a cluster that was there before, and nothing else: rights are asked for first, a foreign object
 of the same name ends it before anything is changed, and images are either the cluster's to pull or a kind cluster's to
-be given.
+be given. It stands when the door leases and a pod resolves names.
 """
 
 import json
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
+from farmwire.reasons import Refusal
 
 from farmctl.errors import StageError
 from farmctl.images import catalogue as catalogues
@@ -15,6 +18,7 @@ from farmctl.images import engines, farm, loading, sources
 from farmctl.images.catalogue import Catalogue
 from farmctl.images.gobuild import Say
 from farmctl.testbeds.kind import applying, doors, evidence, nodes, programs, readying, starting
+from farmctl.testbeds.kind.applying import LEFT_BEHIND
 from farmctl.testbeds.kind.kubectl import Kubectl, objects
 from farmctl.testbeds.kind.manifests import KINDS, ours, render
 from farmctl.testbeds.kind.shapes import CONTEXT_PREFIX
@@ -23,11 +27,30 @@ from farmctl.testbeds.overrides import Overrides
 
 ANSWER = "--request-timeout=15s"
 VERBS = ("get", "list", "create", "patch", "delete")
+# Besides the objects themselves: waiting for pods and looking at what keeps them, the way to the door, what a removal
+# looks for before it takes the namespace along; and what the proxy's Role grants, which nobody may grant without having.
+OTHER_RIGHTS = (
+    *(("pods", verb) for verb in ("get", "list", "watch", "delete")),
+    ("pods/portforward", "create"),
+    ("pods/log", "get"),
+    ("events", "list"),
+    ("replicasets.apps", "list"),
+    *(("endpointslices.discovery.k8s.io", verb) for verb in ("get", "list", "watch")),
+)
+NAMESPACE_RIGHTS = (
+    *(("namespaces", verb) for verb in ("get", "create", "patch", "delete")),
+    *((kind, "list") for kind in LEFT_BEHIND),
+)
+LEVEL = "pod-security.kubernetes.io/enforce"
+KNOWN_NAME = "http://kubernetes.default.svc/"  # every cluster has it, and no page of it may be rendered
+UNRESOLVED = ("ERR_NAME_NOT_RESOLVED", "not-settled")  # the second: its question was never answered
 
 
 @dataclass(frozen=True, slots=True)
 class WantedInstall:
-    """``image_prefix``: where the cluster pulls the farm's images from ("" = they are loaded, kind only)."""
+    """``image_prefix``: where the cluster pulls the farm's images from ("" = they are loaded, kind only). ``tokens``: the
+    text of a tokens file. What is None stays as it is.
+    """
 
     context: str
     kubeconfig: str = ""
@@ -36,6 +59,22 @@ class WantedInstall:
     image_prefix: str = ""
     timeout_s: float = 300.0
     overrides: Overrides = field(default_factory=Overrides)
+    tokens: str | None = None
+    pull_secret: str | None = None
+    seccomp_profile: str | None = None
+    restricted: bool | None = None
+    architectures: tuple[str, ...] | None = None
+
+    def over(self, before: Installed) -> Installed:
+        """The record with what was asked for in it."""
+        asked = {
+            name: value
+            for name in ("pods", "pull_secret", "seccomp_profile", "restricted", "architectures")
+            if (value := getattr(self, name)) is not None
+        }
+        return msgspec.structs.replace(
+            before, namespace=self.namespace, context=self.context, kubeconfig=self.kubeconfig, **asked
+        )
 
 
 def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
@@ -45,37 +84,56 @@ def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
     catalogue = catalogues.read()
     kubectl = opened(wanted.context, wanted.kubeconfig, catalogue, say)
     programs.refuse_skew(kubectl.program, wanted.kubeconfig, wanted.context)
-    refuse_missing_rights(kubectl, wanted.namespace)
-    there = msgspec.structs.replace(
-        before or Installed(phase="installing"),
-        namespace=wanted.namespace,
-        context=wanted.context,
-        kubeconfig=wanted.kubeconfig,
-        images=image_names(wanted),
-        own_namespace=owns_namespace(kubectl, wanted.namespace),
-    )
-    if wanted.pods is not None:
-        there = msgspec.structs.replace(there, pods=wanted.pods)
+    namespace = looked_at(kubectl, wanted.namespace)
+    own = namespace is not None and (not namespace or ours(namespace))
+    refuse_missing_rights(kubectl, wanted.namespace, own_namespace=own)
+    images = image_names(wanted)
+    default = Installed(phase="installing", architectures=made_for(images))
+    there = msgspec.structs.replace(wanted.over(before or default), images=images, own_namespace=own)
     there = there.with_overrides(wanted.overrides, say)
+    if (namespace or {}).get("metadata", {}).get("labels", {}).get(LEVEL) == "restricted" and not own:
+        say(
+            f"the namespace {wanted.namespace} enforces the level restricted: Chrome shares its agent's uid there"
+        )
+        there = msgspec.structs.replace(there, restricted=True)
     folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if wanted.tokens is not None:
+        folder.keep_tokens(wanted.tokens)
     manifests = render(kubectl.program, starting.rendering(there, folder))
     applying.refuse_foreign(kubectl, manifests)
     ensure_images(wanted, there.images, catalogue, say)
     folder.write(there)
     put_in(kubectl, there, folder, manifests, say, first=before is None)
-    reach = doors.ClusterReach(kubectl, there.namespace)
+    reach = doors.ClusterReach(kubectl, there.namespace, folder.token())
     say("waiting for the pods")
     try:
         readying.wait_until_served(kubectl, there.namespace, reach, timeout_s=wanted.timeout_s, progress=say)
         answer = readying.wait_for_lease(reach, timeout_s=starting.DOOR_S)
+        check_names(reach, say)
     except StageError as error:
         evidence.export(kubectl, there.namespace, folder.logs, say)
         raise StageError(
             str(error),
-            hint=f"see {folder.logs}; then farmctl up again goes on, farmctl down removes all of it",
+            hint=f"{error.hint}\nsee {folder.logs}; then farmctl up again goes on, farmctl down removes all of it".strip(),
         ) from error
     say(f"the door answers: {answer}")
     return folder.write(msgspec.structs.replace(there, phase="up"))
+
+
+def check_names(reach: doors.Reach, say: Say) -> None:
+    """Ask a pod for a page by a name that every cluster knows. Raises StageError when it resolves no names.
+
+    The answer is a refusal (the name's address is private): what counts is that there was one to judge.
+    """
+    said = reach.page(KNOWN_NAME)
+    if any(word in said for word in UNRESOLVED):
+        raise StageError(
+            f"the door leases, but a browser pod resolves no names: {said}",
+            hint="the NetworkPolicy browsers lets pods ask kube-dns, NodeLocal DNSCache, Cloud DNS and OpenShift's DNS; "
+            "add a policy for what this cluster's pods have in /etc/resolv.conf (docs/operating.md)",
+        )
+    busy = said.startswith((Refusal.NO_FREE_POD, Refusal.HOLD_TIMEOUT))
+    say("whether pods resolve names was not asked: all are in use" if busy else "a pod resolves names")
 
 
 def put_in(
@@ -115,9 +173,9 @@ def refuse_other(there: Installed | None, wanted: WantedInstall) -> None:
         )
 
 
-def refuse_missing_rights(kubectl: Kubectl, namespace: str) -> None:
+def refuse_missing_rights(kubectl: Kubectl, namespace: str, *, own_namespace: bool = True) -> None:
     """Raises StageError naming every right that is missing, as `kubectl auth can-i` would, in one request."""
-    asking = json.dumps(reviews(namespace))
+    asking = json.dumps(reviews(namespace, own_namespace=own_namespace))
     try:
         said = kubectl("create", "--validate=false", "-f", "-", "-o", "json", ANSWER, stdin=asking)
     except StageError as error:
@@ -127,7 +185,8 @@ def refuse_missing_rights(kubectl: Kubectl, namespace: str) -> None:
     for answer in answers:
         asked = answer["spec"]["resourceAttributes"]
         if not answer["status"].get("allowed"):
-            missing.setdefault(asked["resource"], []).append(asked["verb"])
+            resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+            missing.setdefault(resource, []).append(asked["verb"])
     if missing:
         lines = "".join(f"\n  {', '.join(verbs)} {resource}" for resource, verbs in sorted(missing.items()))
         raise StageError(
@@ -149,10 +208,10 @@ def no_way_in(kubectl: Kubectl, error: StageError) -> StageError:
     return StageError(f"no way into the cluster of context {kubectl.context!r}: {said}", hint=hint)
 
 
-def reviews(namespace: str) -> dict[str, object]:
-    """A List of SelfSubjectAccessReviews: what installing and removing the farm does."""
+def reviews(namespace: str, *, own_namespace: bool) -> dict[str, object]:
+    """A List of SelfSubjectAccessReviews: all that installing, looking at and removing the farm does."""
     wanted = [(kind, verb) for kind in KINDS for verb in VERBS]
-    wanted += [("pods", "list"), ("pods", "delete"), ("services/proxy", "get")]
+    wanted += [*OTHER_RIGHTS, *(NAMESPACE_RIGHTS if own_namespace else ())]
     return {
         "apiVersion": "v1",
         "kind": "List",
@@ -174,13 +233,23 @@ def attributes(kind: str, verb: str, namespace: str) -> dict[str, str]:
     return {**made, "subresource": subresource} if subresource else made
 
 
-def owns_namespace(kubectl: Kubectl, namespace: str) -> bool:
-    """Whether the namespace is ours to make and to remove. One that we may not even look at is not."""
+def looked_at(kubectl: Kubectl, namespace: str) -> dict[str, Any] | None:
+    """The namespace as the cluster has it; {} when there is none, None when we may not even look at it."""
     try:
-        found = kubectl.get("namespace", namespace)
+        found = kubectl.get("namespace", namespace, ANSWER)
     except StageError:
-        return False
-    return not found or ours(found[0])
+        return None
+    return found[0] if found else {}
+
+
+def made_for(images: Mapping[str, str]) -> tuple[str, ...]:
+    """The architectures of images that nobody told: a release's, named by digest, are for all that the manifests name;
+    others were built here, for this machine's.
+    """
+    if all("@" in name for name in images.values()):
+        return ()
+    machine = platform.machine()
+    return ({"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),)
 
 
 def image_names(wanted: WantedInstall) -> dict[str, str]:

@@ -14,6 +14,7 @@ from farmctl.errors import StageError
 from farmctl.testbeds.kind.programs import run
 
 FIELD_MANAGER = "farmctl"
+RUNNING_S = 10  # for a pod to be forwarded to
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +39,34 @@ class Kubectl:
         return {**os.environ, **self.env}
 
     @contextmanager
-    def proxied(self) -> Iterator[str]:
-        """`kubectl proxy` on a port of its own choice while the block runs; yields its URL. Raises StageError."""
+    def forwarded(self, namespace: str, service: str, port: int) -> Iterator[str]:
+        """`kubectl port-forward` from a free port of this host's loopback while the block runs; yields host:port.
+
+        By way of the kubelet: it works where the API server's own network reaches no pod, and who calls it names an
+        address. Raises StageError with kubectl's words.
+        """
         with subprocess.Popen(
-            self.command("proxy", "--port=0"),
+            self.command(
+                "port-forward", "-n", namespace, f"service/{service}", f":{port}",
+                "--address=127.0.0.1", f"--pod-running-timeout={RUNNING_S}s",
+            ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=self.environment(),
             text=True,
-        ) as proxy:
+        ) as forward:  # fmt: skip
             try:
-                assert proxy.stdout is not None  # a pipe
-                said = proxy.stdout.readline()
-                found = re.search(r"127\.0\.0\.1:\d+", said)
-                if not found:
-                    raise StageError(f"`kubectl proxy` does not serve: {said.strip()}")
-                yield f"http://{found[0]}"
+                assert forward.stdout is not None  # a pipe
+                said: list[str] = []
+                for line in forward.stdout:  # ends with the process
+                    if found := re.match(r"Forwarding from (127\.0\.0\.1:\d+) ", line):
+                        yield found[1]
+                        return
+                    said.append(line.strip())
+                raise StageError(f"no way to the service {service} in {namespace}: {'; '.join(said)}")
             finally:
-                proxy.terminate()
+                forward.terminate()
 
     def get(self, *words: str) -> list[dict[str, Any]]:
         """The objects of ``kubectl get WORDS -o json``; what does not exist is left out."""

@@ -1,7 +1,7 @@
 """Renders the farm's manifests: one of the overlays under data/clusters/, with images, replicas, namespace and agent key set.
 
 Rendered by kustomize (kubectl's own), from a kustomization written here; what a GitOps repository would hold is the
-same but for the key, which is a secret and never printed.
+same but for the secrets (the agents' key, the callers' tokens), which are never printed.
 """
 
 import os
@@ -17,7 +17,11 @@ from farmctl.images.catalogue import ROOT
 from farmctl.testbeds.kind.programs import run
 
 CLUSTERS = ROOT / "clusters"
-KEY_SECRET = "agent-key"
+SECCOMP = (
+    CLUSTERS / "seccomp" / "farm-chrome.json"
+)  # containerd's default, and what Chrome's own sandbox asks for
+SECCOMP_PROFILE = "farm/chrome.json"  # below the kubelet's seccomp folder
+KEY_SECRET, TOKENS_SECRET = "agent-key", "door-tokens"
 HARNESS = "harness.yaml"
 # Every kind that an overlay holds, as kubectl names them: what is pruned and removed is looked for among these.
 KINDS = (
@@ -39,6 +43,9 @@ class Rendering:
     """``images``: browser and proxy -> full name. ``key`` "" leaves the Secret out (and its name without a hash).
 
     ``harness`` is the one private address that pods may reach: that of the machine whose scenarios serve them pages.
+    ``asks_tokens`` has the door ask for tokens; ``tokens`` is their file's text ("" leaves the Secret out).
+    ``seccomp_profile``: a profile on the nodes with which Chrome keeps its own sandbox ("" = RuntimeDefault, without it).
+    ``restricted``: pods at the level restricted, where Chrome shares its agent's uid. ``architectures``: () = all there are.
     """
 
     overlay: Literal["kind", "existing"]
@@ -52,6 +59,12 @@ class Rendering:
     proxy_env: Mapping[str, str] = field(default_factory=dict)
     agent_env: Mapping[str, str] = field(default_factory=dict)
     harness: str = ""
+    asks_tokens: bool = False
+    tokens: str = ""
+    pull_secret: str = ""
+    seccomp_profile: str = ""
+    restricted: bool = False
+    architectures: tuple[str, ...] = ()
 
 
 def kustomization(wanted: Rendering, folder: Path) -> dict[str, Any]:
@@ -62,15 +75,18 @@ def kustomization(wanted: Rendering, folder: Path) -> dict[str, Any]:
         "kind": "Kustomization",
         "namespace": wanted.namespace,
         "resources": [f"{clusters}/overlays/{wanted.overlay}", *([HARNESS] if wanted.harness else [])],
-        "components": [f"{clusters}/components/one-node"] if wanted.one_node else [],
+        "components": [f"{clusters}/components/{name}" for name in _components(wanted)],
         "images": [_image(image, name) for image, name in sorted(wanted.images.items())],
         "replicas": [{"name": "browsers", "count": wanted.pods}],
-        "patches": [*_settings(wanted), *_namespace(wanted)],
+        "patches": [*_settings(wanted), *_places(wanted), *_namespace(wanted)],
     }
-    if wanted.key:
-        made["secretGenerator"] = [
-            {"name": KEY_SECRET, "files": ["key"], "options": {"labels": OURS}},
-        ]
+    # Another key takes other pods; other tokens are read by the proxy that runs.
+    secrets = [{"name": KEY_SECRET, "files": ["key"], "options": {"labels": OURS}}] if wanted.key else []
+    if wanted.tokens:
+        unhashed = {"labels": OURS, "disableNameSuffixHash": True}
+        secrets.append({"name": TOKENS_SECRET, "files": ["tokens"], "options": unhashed})
+    if secrets:
+        made["secretGenerator"] = secrets
     return made
 
 
@@ -85,31 +101,61 @@ def _image(image: str, name: str) -> dict[str, str]:
     }
 
 
+def _components(wanted: Rendering) -> list[str]:
+    given = {
+        "one-node": wanted.one_node,
+        "restricted": wanted.restricted,
+        "tokens": wanted.asks_tokens or bool(wanted.tokens),
+    }
+    return [name for name, is_wanted in given.items() if is_wanted]
+
+
+def _places(wanted: Rendering) -> list[dict[str, Any]]:
+    """Where the images come from and what nodes they are for."""
+    made: list[dict[str, Any]] = []
+    if wanted.pull_secret:
+        secrets = [{"name": wanted.pull_secret}]
+        made += [
+            _patch(
+                {
+                    "apiVersion": "v1",
+                    "kind": "ServiceAccount",
+                    "metadata": {"name": name},
+                    "imagePullSecrets": secrets,
+                }
+            )
+            for name in ("proxy", "browsers")
+        ]
+    if wanted.architectures:
+        path = "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
+        value = {"key": "kubernetes.io/arch", "operator": "In", "values": list(wanted.architectures)}
+        patch = [{"op": "replace", "path": f"{path}/nodeSelectorTerms/0/matchExpressions/1", "value": value}]
+        made.append({"target": {"kind": "Deployment"}, "patch": yaml.safe_dump(patch)})
+    if wanted.seccomp_profile:
+        profile = {"type": "Localhost", "localhostProfile": wanted.seccomp_profile}
+        container = {"name": "browser", "securityContext": {"seccompProfile": profile}}
+        made.append(_patch(_deployment("browsers", container)))
+    return made
+
+
+def _deployment(name: str, container: Mapping[str, Any]) -> dict[str, Any]:
+    spec = {"template": {"spec": {"containers": [container]}}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+
+
+def _patch(merge: Mapping[str, Any]) -> dict[str, Any]:
+    return {"patch": yaml.safe_dump(merge)}
+
+
 def _settings(wanted: Rendering) -> list[dict[str, Any]]:
     """Settings over those of the base, as strategic merges into the one container of each Deployment."""
     return [
-        {
-            "patch": yaml.safe_dump(
-                {
-                    "apiVersion": "apps/v1",
-                    "kind": "Deployment",
-                    "metadata": {"name": deployment},
-                    "spec": {
-                        "template": {
-                            "spec": {
-                                "containers": [
-                                    {
-                                        "name": container,
-                                        "env": [{"name": n, "value": v} for n, v in sorted(env.items())],
-                                    }
-                                ]
-                            }
-                        }
-                    },
-                }
+        _patch(
+            _deployment(
+                name, {"name": container, "env": [{"name": n, "value": v} for n, v in sorted(env.items())]}
             )
-        }
-        for deployment, container, env in (
+        )
+        for name, container, env in (
             ("proxy", "proxy", wanted.proxy_env),
             ("browsers", "browser", {**_targets(wanted), **wanted.agent_env}),
         )
@@ -141,7 +187,7 @@ def _namespace(wanted: Rendering) -> list[dict[str, Any]]:
     if wanted.own_namespace:
         return []
     patch = {"$patch": "delete", "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "farm"}}
-    return [{"patch": yaml.safe_dump(patch)}]
+    return [_patch(patch)]
 
 
 def render(kubectl: Path, wanted: Rendering) -> str:
@@ -151,6 +197,8 @@ def render(kubectl: Path, wanted: Rendering) -> str:
         folder = Path(name).resolve()
         if wanted.key:
             (folder / "key").write_text(wanted.key)
+        if wanted.tokens:
+            (folder / "tokens").write_text(wanted.tokens)
         if wanted.harness:
             (folder / HARNESS).write_text(yaml.safe_dump(harness_policy(wanted.harness)))
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization(wanted, folder)))

@@ -17,6 +17,7 @@ from farmctl.testbeds.kind.shapes import FENCE_IN_NODE
 CLUSTER_LABEL = "io.x-k8s.kind.cluster"
 ROLE_LABEL = "io.x-k8s.kind.role"
 NETWORK = "kind"
+SECCOMP_FOLDER = "/var/lib/kubelet/seccomp"  # the kubelet's own; it outlives a node's restart
 TAKEN = ("address already in use", "port is already allocated", "ports are not available")
 
 
@@ -122,6 +123,13 @@ def drop_network(engine: Engine) -> None:
 def sh(engine: Engine, name: str, script: str) -> str:
     """Run a shell script in the node; its stdout. Raises StageError with what it printed."""
     return engine.run("exec", "-i", name, "sh", "-euc", script, timeout_s=300).stdout
+
+
+def put_file(engine: Engine, there: Iterable[Node], target: str, source: Path) -> None:
+    """Put a file of ours into each node, whatever is there of that name. Raises StageError."""
+    script = f"mkdir -p {target.rpartition('/')[0]}; cat > {target}.new; mv {target}.new {target}"
+    for node in there:
+        engine.run("exec", "-i", node.name, "sh", "-euc", script, stdin=source.read_bytes())
 
 
 def refuse_foreign(cluster: str, nodes: Iterable[Node], fence: Path) -> None:

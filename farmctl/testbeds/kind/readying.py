@@ -194,7 +194,9 @@ def last_words(kubectl: Kubectl, namespace: str) -> Sequence[str]:
 
 
 def wait_for_lease(reach: Reach, *, timeout_s: float) -> str:
-    """Ask the door end to end until it leases, or says that every pod is in use. Raises StageError."""
+    """Ask the door end to end until it leases, or says that every pod is in use: any other answer is a door that does
+    not serve its callers. Raises StageError with the last one.
+    """
 
     def asked() -> str | None:
         answer = reach.lease()

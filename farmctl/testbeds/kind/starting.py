@@ -29,7 +29,7 @@ from farmctl.testbeds.kind import (
     shapes,
 )
 from farmctl.testbeds.kind.cluster import Cluster
-from farmctl.testbeds.kind.manifests import Rendering, render
+from farmctl.testbeds.kind.manifests import SECCOMP, SECCOMP_PROFILE, Rendering, render
 from farmctl.testbeds.kind.shapes import Shape
 from farmctl.testbeds.kind.state import Installed, KindFolder
 from farmctl.testbeds.overrides import Overrides
@@ -143,6 +143,7 @@ def install(
     there = folder.write(msgspec.structs.replace(there, images=images))
     try:
         loading.ensure(running.engine, placed(running.nodes(), images), say)
+        nodes.put_file(running.engine, running.nodes(), f"{nodes.SECCOMP_FOLDER}/{SECCOMP_PROFILE}", SECCOMP)
         manifests = render(kubectl.program, rendering(there, folder, gateways.host_address(running.engine)))
         say("applying the manifests")
         applying.apply(kubectl, manifests, force=True)
@@ -180,4 +181,9 @@ def rendering(there: Installed, folder: KindFolder, harness: str = "") -> Render
         harness=harness,
         agent_env=there.agent_env,
         proxy_env=there.proxy_env,
+        tokens=folder.tokens.read_text() if folder.tokens.exists() else "",
+        pull_secret=there.pull_secret,
+        seccomp_profile=there.seccomp_profile if shape is None else SECCOMP_PROFILE,
+        restricted=there.restricted,
+        architectures=there.architectures,
     )

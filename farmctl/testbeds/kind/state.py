@@ -30,6 +30,7 @@ class Installed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``addresses`` are the nodes' last known ones, by name: a restarted node comes back under its old one.
     ``engine`` is the one that the nodes are containers of: only there are they found again, whatever else answers;
     ``made_network``: kind's network there came with this cluster, and goes with it when nobody else is on it.
+    ``pull_secret`` and what follows it is what another cluster's owner asks for (``farmctl up --context``).
     """
 
     phase: Literal["creating", "installing", "up"]
@@ -45,6 +46,10 @@ class Installed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     own_namespace: bool = True
     engine: str = ""
     made_network: bool = False
+    pull_secret: str = ""
+    seccomp_profile: str = ""
+    restricted: bool = False
+    architectures: tuple[str, ...] = ()
 
     @property
     def overrides(self) -> Overrides:
@@ -67,6 +72,7 @@ class KindFolder:
         self.kubeconfig = self.path / "kubeconfig"
         self.kubectl = self.path / "kubectl"
         self.agent_key = self.path / "agent.key"
+        self.tokens = self.path / "tokens"
         self.config = self.path / "kind.yaml"
         self.fence = self.path / "kubelet-fence.conf"
         self.manifests = self.path / "manifests"
@@ -124,6 +130,21 @@ class KindFolder:
             self.agent_key.touch(mode=0o600)
             self.agent_key.write_text(secrets.token_hex(KEY_BYTES))
         return self.agent_key
+
+    def keep_tokens(self, text: str) -> None:
+        """What the farm's callers show, one ``name:token`` a line."""
+        self.tokens.touch(mode=0o600)
+        self.tokens.write_text(text)
+
+    def token(self) -> str:
+        """One that farmctl itself shows at the door; "" when the door asks for none."""
+        lines = self.tokens.read_text().splitlines() if self.tokens.exists() else []
+        shown = [
+            line.partition(":")[2].strip()
+            for line in lines
+            if line.strip() and not line.lstrip().startswith("#")
+        ]
+        return shown[0] if shown else ""
 
     def remove(self) -> None:
         """Remove all of it; the folder above too when nothing else is in it."""

@@ -6,7 +6,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind.doors import HostReach
+from farmctl.testbeds.kind import readying
+from farmctl.testbeds.kind.doors import ClusterReach, HostReach
+from farmctl.testbeds.kind.kubectl import Kubectl
 
 
 @contextmanager
@@ -17,6 +19,7 @@ def door(answers):
     class Handler(BaseHTTPRequestHandler):
         def answer(self):
             key = (self.command, self.path.partition("?")[0])
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
             asked.append((self.command, self.path))
             status, body = answers[key]
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -53,6 +56,65 @@ def test_refusal_is_an_answer():
     refusal = {"reason": "no-free-pod", "detail": "all in use", "retry_after_s": 1}
     with door({("POST", "/leases"): (503, refusal)}) as (reach, _):
         assert reach.lease() == "no-free-pod"
+
+
+@pytest.mark.parametrize("reason", ["origin", "unauthorized", "draining", "descriptors", "queue-full"])
+def test_any_other_refusal_is_a_door_that_does_not_serve(reason):
+    refusal = {"reason": reason, "detail": "why", "retry_after_s": None}
+    with door({("POST", "/leases"): (403, refusal)}) as (reach, _), pytest.raises(StageError, match=reason):
+        reach.lease()
+    with (
+        door({("POST", "/leases"): (403, refusal)}) as (reach, _),
+        pytest.raises(StageError, match=f"gives a lease: the door refuses: {reason}: why"),
+    ):
+        readying.wait_for_lease(reach, timeout_s=0)
+
+
+def test_a_page_that_a_pod_does_not_render_is_answered_by_why():
+    refusal = {
+        "reason": "page-failed",
+        "detail": "net::ERR_NAME_NOT_RESOLVED at http://kubernetes.default.svc/",
+    }
+    with door({("POST", "/render"): (422, refusal)}) as (reach, _):
+        assert reach.page("http://kubernetes.default.svc/").startswith(
+            "page-failed: net::ERR_NAME_NOT_RESOLVED"
+        )
+    with door({("POST", "/render"): (200, b"text")}) as (reach, _):
+        assert reach.page("http://kubernetes.default.svc/") == "200"
+
+
+FORWARDING = """#!/bin/sh
+echo "$@" > {asked}
+echo "Forwarding from 127.0.0.1:{port} -> 9222"
+exec sleep 60
+"""
+
+
+def forwarding(tmp_path, script):
+    program = tmp_path / "kubectl"
+    program.write_text(script)
+    program.chmod(0o755)
+    return Kubectl(program, "/k", "theirs")
+
+
+def test_an_existing_clusters_door_is_reached_by_port_forward_with_its_token(tmp_path):
+    """Never by the API server's proxy: the door would see the API server's name, and pods may be out of its reach."""
+    leases = {("POST", "/leases"): (201, {"id": "01M"}), ("DELETE", "/leases/01M"): (204, b"")}
+    with door(leases) as (there, asked):
+        asked_kubectl = tmp_path / "asked"
+        port = there.door.rpartition(":")[2]
+        kubectl = forwarding(tmp_path, FORWARDING.format(asked=asked_kubectl, port=port))
+        assert ClusterReach(kubectl, "farm", token="t0ken").lease() == "leased"
+    assert "port-forward -n farm service/proxy :9222" in asked_kubectl.read_text()
+    assert [method for method, _ in asked] == ["POST", "DELETE"]
+
+
+def test_a_forward_that_fails_is_told_in_kubectls_words(tmp_path):
+    kubectl = forwarding(tmp_path, "#!/bin/sh\necho 'error: services \"proxy\" not found' >&2; exit 1\n")
+    with pytest.raises(
+        StageError, match='no way to the service proxy in farm: error: services "proxy" not found'
+    ):
+        ClusterReach(kubectl, "farm").lease()
 
 
 def test_foreign_server_on_the_port_is_not_taken_for_the_farm():

@@ -91,8 +91,8 @@ def test_pods_that_never_serve_leave_what_they_said(tmp_path, monkeypatch, capsy
     kubectl = Kubectl()
     monkeypatch.setattr(programs, "find", lambda *_: Path("kubectl"))
     monkeypatch.setattr(existing, "opened", lambda *_: kubectl)
-    monkeypatch.setattr(existing, "refuse_missing_rights", lambda *_: None)
-    monkeypatch.setattr(existing, "owns_namespace", lambda *_: True)
+    monkeypatch.setattr(existing, "refuse_missing_rights", lambda *_, **__: None)
+    monkeypatch.setattr(existing, "looked_at", lambda *_: {})
     monkeypatch.setattr(existing, "render", lambda *_: "")
     monkeypatch.setattr(existing, "ensure_images", lambda *_: None)
     for name in ("refuse_foreign", "apply", "prune"):

@@ -46,12 +46,94 @@ def test_all_rights_are_enough():
         ("deployments.apps", "deployments", "apps", None),
         ("networkpolicies.networking.k8s.io", "networkpolicies", "networking.k8s.io", None),
         ("services", "services", "", None),
-        ("services/proxy", "services", "", "proxy"),
+        ("pods/portforward", "pods", "", "portforward"),
     ],
 )
 def test_reviews_ask_by_group_and_resource(kind, resource, group, subresource):
     asked = existing.attributes(kind, "get", "farm")
     assert (asked["resource"], asked["group"], asked.get("subresource")) == (resource, group, subresource)
+
+
+def asked(*, own_namespace):
+    """(verb, resource) of everything that is asked for."""
+    items = existing.reviews("farm", own_namespace=own_namespace)["items"]
+    said = [each["spec"]["resourceAttributes"] for each in items]
+    return {
+        (each["verb"], "/".join(filter(None, (each["resource"], each.get("subresource"))))) for each in said
+    }
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        ("create", "pods/portforward"),  # the only way to the door
+        ("list", "replicasets"),  # which pods are of the newest revision
+        ("watch", "pods"),  # a removal waits for them
+        ("get", "pods/log"),
+        ("list", "events"),
+        ("watch", "endpointslices"),  # nobody may grant the proxy what he may not do himself
+    ],
+)
+def test_rights_are_asked_before_anything_is_put_in(right):
+    assert right in asked(own_namespace=False)
+    judge = Judge(lambda said: said["verb"] != right[0] or right[1].partition("/")[0] != said["resource"])
+    with pytest.raises(StageError, match=rf"{right[0]}.* {right[1]}"):
+        existing.refuse_missing_rights(judge, "farm", own_namespace=False)
+
+
+def test_a_namespace_of_ones_own_takes_the_rights_to_make_and_remove_it():
+    more = asked(own_namespace=True) - asked(own_namespace=False)
+    assert {verb for verb, resource in more if resource == "namespaces"} == {
+        "get",
+        "create",
+        "patch",
+        "delete",
+    }
+    assert ("list", "persistentvolumeclaims") in more  # it is not removed with somebody's data in it
+
+
+class Door:
+    def __init__(self, said):
+        self.said = said
+
+    def page(self, url):
+        assert url.startswith("http://kubernetes.default.svc")
+        return self.said
+
+
+@pytest.mark.parametrize(
+    "said", ["page-failed: net::ERR_NAME_NOT_RESOLVED at http://x/", "not-settled: not within 10 s"]
+)
+def test_a_farm_whose_pods_resolve_no_names_does_not_stand(said):
+    with pytest.raises(StageError, match="resolves no names") as caught:
+        existing.check_names(Door(said), print)
+    assert "NetworkPolicy" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("refused-target: kubernetes.default.svc:80 is a private address", "a pod resolves names"),
+        ("page-failed: net::ERR_CONNECTION_REFUSED", "a pod resolves names"),
+        ("hold-timeout: no pod turned free", "whether pods resolve names was not asked: all are in use"),
+    ],
+)
+def test_a_name_that_leads_nowhere_public_was_resolved_all_the_same(said, told):
+    heard = []
+    existing.check_names(Door(said), heard.append)
+    assert heard == [told]
+
+
+def test_what_is_not_asked_for_again_stays_as_it_is():
+    first = WantedInstall(context="theirs", pull_secret="registry", architectures=("arm64",), restricted=True)
+    there = first.over(Installed(phase="installing"))
+    again = WantedInstall(context="theirs", pods=2).over(there)
+    assert (again.pull_secret, again.architectures, again.restricted, again.pods) == (
+        "registry",
+        ("arm64",),
+        True,
+        2,
+    )
 
 
 WANTED = WantedInstall(context="theirs")
