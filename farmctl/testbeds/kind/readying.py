@@ -66,8 +66,20 @@ def picture(objects: Iterable[Mapping[str, Any]], in_use: set[str]) -> Picture:
         fine=sum(_ready(pod) or pod["metadata"]["uid"] in in_use for pod in new),
         old=len(mine) - len(new),
         settled=is_observed(browsers) and is_observed(deployments[PROXY]) and _rolled_out(deployments[PROXY]),
-        trouble=tuple(line for pod in pods if not _ready(pod) for line in troubles(pod)),
+        trouble=(
+            *(line for item in deployments.values() for line in _refusals(item)),
+            *(line for pod in pods if not _ready(pod) for line in troubles(pod)),
+        ),
     )
+
+
+def _refusals(deployment: Mapping[str, Any]) -> list[str]:
+    """Why the cluster takes no pod of it: a quota, a pod-security level, an admission webhook."""
+    return [
+        f"the cluster takes no pod of {deployment['metadata']['name']}: {each.get('message', '')}"
+        for each in deployment.get("status", {}).get("conditions", ())
+        if each["type"] == "ReplicaFailure" and each["status"] == "True"
+    ]
 
 
 def _of(found: Iterable[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:

@@ -182,6 +182,17 @@ def test_the_key_of_all_agents_is_for_the_agent_alone(rendered):
     assert browsers["automountServiceAccountToken"] is False
 
 
+@pytest.mark.parametrize("restricted", [False, True])
+def test_every_volume_that_a_download_may_name_is_swept(rendered, restricted):
+    """Also under a shared uid, where only the agent's own work volume and FARMAGENT_SWEEP are looked through."""
+    spec = pod_spec(rendered(overlay="existing", restricted=restricted)["Deployment", "browsers"])
+    (container,) = spec["containers"]
+    env = {each["name"]: each.get("value", "") for each in container["env"]}
+    empty = {volume["name"] for volume in spec["volumes"] if "emptyDir" in volume}
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] in empty}
+    assert writable == {env["FARMAGENT_WORK_DIR"], *env["FARMAGENT_SWEEP"].split(",")}
+
+
 def test_a_seccomp_profile_of_the_nodes_is_asked_for_where_it_is_there(rendered):
     def asked(**changes):
         (container,) = pod_spec(rendered(**changes)["Deployment", "browsers"])["containers"]

@@ -212,3 +212,15 @@ def test_door_is_asked_until_it_leases(monkeypatch):
     )
     with pytest.raises(StageError, match="no free pod although none is in use"):
         readying.wait_for_lease(Answers(status=idle, leases=["no-free-pod"]), timeout_s=0)
+
+
+def test_a_cluster_that_takes_no_pod_is_told_in_its_own_words():
+    """No pod is there then to say why: a quota, a pod-security level, an admission webhook."""
+    browsers = deployment("browsers", updated=0, ready=0)
+    message = (
+        'pods "browsers-1-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
+    )
+    browsers["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True", "message": message}]
+    seen = picture(farm(browsers=browsers), set())
+    assert not seen.served
+    assert any(message in line for line in seen.trouble)
