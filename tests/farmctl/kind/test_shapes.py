@@ -1,3 +1,8 @@
+import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,11 +87,77 @@ def test_changed_setting_says_recreate_needed(change, said):  # field case 37
     shapes.refuse_differences(there, there)
 
 
-def test_fence_names_the_ranges_and_can_be_put_up_twice():
+def fence_script():
+    """What systemd would run: lines joined, the quoted argument of sh taken out of its quotes."""
+    (line,) = re.findall(r"^ExecStartPre=(?:.*\\\n)*.*", shapes.render_fence(), flags=re.MULTILINE)
+    found = re.fullmatch(r"ExecStartPre=-/bin/sh -uc '([^']*)'", line.replace("\\\n", " "))
+    assert found, "a leading - : no kubelet is kept from starting by this"
+    return found[1]
+
+
+def fenced(folder, **works):
+    """Run the fence on a machine whose iptables, nft and ip keep rules in a file, or fail."""
+    for name in ("iptables", "nft", "ip"):
+        keeps = f'case "$*" in *" -C "*) set -- $(echo "$*" | sed "s/ -C / -A /"); grep -qxF -e "$*" {folder}/rules;; '
+        keeps += f'*) echo "$*" >> {folder}/rules;; esac'
+        (folder / name).write_text(f"#!/bin/sh\n{keeps if works.get(name, True) else 'exit 3'}\n")
+        (folder / name).chmod(0o755)
+    (folder / "rules").touch()
+    env = {"PATH": f"{folder}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["/bin/sh", "-uc", fence_script()], env=env, capture_output=True, text=True, check=False
+    )
+    return done.stderr, (folder / "rules").read_text().splitlines()
+
+
+def test_fence_names_the_ranges_and_can_be_put_up_twice(tmp_path):
     text = shapes.render_fence()
     assert "_RANGE" not in text
-    assert text.count("10.96.0.0/16") == 4
-    assert text.count("iptables -w -C") == 2  # asked before each is added
-    assert "ip route replace unreachable 10.244.0.0/16" in text
-    # systemd expands $ itself unless it is doubled or stands in single quotes that it keeps: no ${} here.
+    # systemd expands $ itself unless it is doubled or stands in single quotes that it keeps, and % always: none here.
     assert "${" not in text
+    assert "%" not in text
+    said, first = fenced(tmp_path)
+    assert (said, len(first)) == ("", 5)
+    assert all("10.96.0.0/16" in rule for rule in first[:4])
+    assert first[4] == "route replace unreachable 10.244.0.0/16"
+    assert fenced(tmp_path)[1][5:] == [first[4]]  # every other rule was there
+
+
+def test_nft_puts_the_fence_up_where_iptables_cannot(tmp_path):
+    said, rules = fenced(tmp_path, iptables=False)
+    assert said == ""
+    assert sum(rule.count("10.96.0.0/16") for rule in rules) == 4
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [({"iptables": False, "nft": False}, "10.96.0.0/16"), ({"ip": False}, "10.244.0.0/16")],
+)
+def test_a_kubelet_starts_without_a_fence_and_its_journal_says_so(tmp_path, broken, told):
+    said, _ = fenced(tmp_path, **broken)
+    assert f"{told} may leave this machine" in said
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("nft"), reason="needs root and nft: rules in a network of their own"
+)
+def test_the_rules_for_nft_are_ones_that_it_takes_twice_and_that_refuse_connections(tmp_path):
+    (tmp_path / "iptables").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "iptables").chmod(0o755)
+    (tmp_path / "fence").write_text(fence_script())
+    connect = "import socket; s = socket.socket(); s.settimeout(5); s.connect(('10.96.0.1', 443))"
+    script = f"""
+        ip link set lo up && ip link add out0 type veth peer name far0
+        ip address add 192.0.2.1/24 dev out0; ip link set far0 up; ip link set out0 up
+        ip route add default via 192.0.2.2
+        PATH={tmp_path}:$PATH
+        sh -uc "$(cat {tmp_path}/fence)" && sh -uc "$(cat {tmp_path}/fence)"
+        nft list table ip farm-fence; ip route
+        {sys.executable} -c "{connect}"
+    """
+    done = subprocess.run(["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=False)
+    if "Operation not permitted" in done.stderr:
+        pytest.skip("no network name space here")
+    assert done.stdout.count("10.96.0.0/16") == 4
+    assert "unreachable 10.244.0.0/16" in done.stdout
+    assert "ConnectionRefusedError" in done.stderr
