@@ -17,7 +17,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from farmctl.images import catalogue, farm
+from farmctl.images import base, catalogue, farm
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -38,6 +38,7 @@ def push(image: str, prefix: str) -> None:
         farm.lay(image, Path(folder))
         docker(
             "buildx", "build", "--push", "--platform", f"linux/{arch}", "--sbom=true", "--provenance=mode=max",
+            "--build-context", f"{base.NAME.rpartition('/')[2]}=docker-image://{catalogue.read().images['base'].pulled}",
             "--file", f"{folder}/Containerfile", "--tag", f"{name_of(image, prefix)}-{arch}", folder,
         )  # fmt: skip
 

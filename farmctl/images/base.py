@@ -1,4 +1,4 @@
-"""The base image every Containerfile starts from: pulled, or made with debootstrap under the very same name.
+"""The base image every Containerfile starts from: pulled by digest, or made with debootstrap under the very same name.
 
 What debootstrap makes is slimmed as the official image is, so that one Containerfile has one result on both.
 """
@@ -10,7 +10,9 @@ import tempfile
 from pathlib import Path
 
 from farmctl.errors import StageError
+from farmctl.images import catalogue as catalogues
 from farmctl.images import records
+from farmctl.images.catalogue import Catalogue
 from farmctl.images.engines import Engine
 from farmctl.images.gobuild import Say, cache_folder
 
@@ -39,8 +41,10 @@ def ensure(engine: Engine, say: Say, *, pull: bool) -> None:
     if engine.has_image(NAME):
         return
     if pull:
-        say(f"pulling {NAME}")
-        engine.run("pull", NAME)
+        pulled = by_digest(catalogues.read().images["base"].pulled)
+        say(f"pulling {pulled}")
+        engine.run("pull", pulled)
+        engine.run("tag", pulled, NAME)
         return
     check_tools()
     say("making the Debian base with debootstrap (about 90 s)")
@@ -53,6 +57,17 @@ def ensure(engine: Engine, say: Say, *, pull: bool) -> None:
         slim(root)
         add_security(root)
         engine.import_folder(root, NAME)
+
+
+def by_digest(name: str) -> str:
+    """The reference without its tag, which some engines want with a digest: docker.io/x/y@sha256:…."""
+    tagged, _, digest = name.partition("@")
+    return f"{tagged.rpartition(':')[0]}@{digest}"
+
+
+def content(catalogue: Catalogue) -> bytes:
+    """What the base is, pulled or made: goes into the tag of every image that starts from it."""
+    return repr((catalogue.images["base"].pulled, SUITE, EXCLUDED, EMPTIED, DPKG_CONF, APT_CONF)).encode()
 
 
 def check_tools() -> None:

@@ -1,8 +1,8 @@
 """The container engine: docker or podman, found, version-checked and called the same way.
 
 What matters of the machine that containers run on is asked of the engine: that may be a virtual machine, or rootless.
-podman on cgroup v1 needs runc and no default ulimits; that stands in a private file named by CONTAINERS_CONF, so that
-the system's own settings are left alone.
+podman gets settings from private files of ours, so that the system's own are left alone: no limit of processes, and on
+cgroup v1, instead of the system's, runc and no default ulimits.
 """
 
 import ipaddress
@@ -23,7 +23,9 @@ from farmctl.images.gobuild import cache_folder
 LEAST = {"docker": (20, 10), "podman": (4, 3)}  # podman 4.3 is Debian 12's, and what kind was tried with
 REUSED = ("--> Using cache", " CACHED")  # podman's and BuildKit's words
 RECIPE = "Containerfile"  # docker looks for a Dockerfile only
-PODMAN_CONF = '[containers]\ndefault_ulimits = []\n[engine]\nruntime = "runc"\n'
+# podman's own limit is 2048 processes a container: some twenty Chromes, where the container is a node.
+PODMAN_CONF = "[containers]\npids_limit = 0\n"
+PODMAN_V1_CONF = f'{PODMAN_CONF}default_ulimits = []\n[engine]\nruntime = "runc"\n'
 # Attestations would make each image an index of two, of which an archive carries one half.
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 LOOPBACK = ("localhost", "127.0.0.0/8", "127.0.0.1", "::1")  # some read ranges, some only addresses
@@ -185,11 +187,10 @@ def podman_says(engine: Engine, info: Mapping[str, Any]) -> Engine:
     host, version = _mapping(info.get("host")), _mapping(info.get("version"))
     unified, elsewhere = host.get("cgroupVersion") == "v2", bool(host.get("serviceIsRemote"))
     env = dict(engine.env)
-    if not unified and not elsewhere and "CONTAINERS_CONF" not in os.environ:
-        conf = cache_folder() / "containers.conf"
-        conf.parent.mkdir(parents=True, exist_ok=True)
-        conf.write_text(PODMAN_CONF)
-        env["CONTAINERS_CONF"] = str(conf)
+    if not elsewhere:
+        # Over the system's settings, from podman 4.4 on; the other in their place.
+        env |= setting("CONTAINERS_CONF_OVERRIDE", "containers-override.conf", PODMAN_CONF)
+        env |= {} if unified else setting("CONTAINERS_CONF", "containers.conf", PODMAN_V1_CONF)
     return replace(
         engine,
         version=str(version.get("Version") or ""),
@@ -198,6 +199,17 @@ def podman_says(engine: Engine, info: Mapping[str, Any]) -> Engine:
         rootless=bool(_mapping(host.get("security")).get("rootless")),
         elsewhere=elsewhere,
     )
+
+
+def setting(variable: str, name: str, text: str) -> dict[str, str]:
+    """A file of ours for podman to read, unless the user names one."""
+    if variable in os.environ:
+        return {}
+    path = cache_folder() / name
+    if not path.exists() or path.read_text() != text:  # another farmctl's podman may be reading it
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return {variable: str(path)}
 
 
 def refuse_remote(engine: Engine) -> None:

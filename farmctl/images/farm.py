@@ -69,8 +69,7 @@ def pulled(engine: Engine, image: str, tag: str, say: Say) -> bool:
     where = released(image, tag)
     if not where:
         return False
-    name, _, content = where.partition("@")
-    by_digest = f"{name.rpartition(':')[0]}@{content}"
+    by_digest = base.by_digest(where)
     say(f"pulling {where}")
     try:
         engine.run("pull", by_digest)
@@ -106,8 +105,8 @@ def installed(package: str) -> Path:
 
 
 def digest(context: Path) -> str:
-    """The first 12 hex digits of SHA-256 over names and bytes: file times and whom the host trusts do not count."""
-    sha = hashlib.sha256()
+    """The first 12 hex digits of SHA-256 over the base, names and bytes: file times and whom the host trusts do not count."""
+    sha = hashlib.sha256(base.content(catalogues.read()))
     for path in sorted(path for path in context.rglob("*") if path.is_file() and path.name != CERTIFICATES):
         sha.update(str(path.relative_to(context)).encode() + b"\0" + path.read_bytes() + b"\0")
     return sha.hexdigest()[:12]

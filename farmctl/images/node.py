@@ -26,7 +26,7 @@ KUBE_ON_NODE = ("kubelet", "kubeadm", "kubectl")
 
 def tag(catalogue: Catalogue) -> str:
     """The built image's full name: kind and podman both want the registry's part spelled out."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(base.content(catalogue))
     built = {image.built for image in catalogue.preloaded.values()} | {catalogue.images["node"].built}
     for recipe in sorted(built):
         digest.update((RECIPES / recipe / "Containerfile").read_bytes())

@@ -84,6 +84,9 @@ def test_an_image_is_pushed_with_sbom_and_provenance_for_its_own_architecture(re
     tag = words[words.index("--tag") + 1]
     assert tag == f"reg.example/team/{farm.tag_of('proxy').rpartition('/')[2]}-{arch}"
     assert words[words.index("--platform") + 1] == f"linux/{arch}"
+    # Not whatever the recipe's tag means on that day.
+    context = words[words.index("--build-context") + 1]
+    assert context == f"debian:bookworm-slim=docker-image://{catalogue.read().images['base'].pulled}"
 
 
 def test_a_tag_is_released_only_with_least_rights():

@@ -1,3 +1,4 @@
+import re
 import shutil
 import subprocess
 import zipfile
@@ -5,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from farmctl.images import catalogue, farm, node
+from farmctl.images import base, catalogue, farm, node
 from farmctl.images.gobuild import cache_folder, kept_at
 
 
@@ -92,3 +93,35 @@ def test_node_tag_follows_recipes_and_versions(monkeypatch, tmp_path):
     changed = tmp_path / "catalogue.toml"
     changed.write_text(catalogue.PATH.read_text().replace('version = "v3.6.5"', 'version = "v3.6.6"'))
     assert node.tag(catalogue.read(changed)) != tag
+
+
+def test_every_tag_follows_the_base_and_the_base_is_one_digest(monkeypatch, tmp_path):
+    pulled = catalogue.read().images["base"].pulled
+    assert re.fullmatch(r"docker\.io/library/debian:bookworm-slim@sha256:[0-9a-f]{64}", pulled)
+    before = [node.tag(catalogue.read()), *map(farm.tag_of, farm.PARTS)]
+    changed = tmp_path / "catalogue.toml"
+    changed.write_text(catalogue.PATH.read_text().replace(pulled, f"{pulled[:-1]}x"))
+    read = catalogue.read
+    monkeypatch.setattr(catalogue, "read", lambda: read(changed))
+    after = [node.tag(catalogue.read()), *map(farm.tag_of, farm.PARTS)]
+    assert not set(before) & set(after)
+    monkeypatch.undo()
+    monkeypatch.setattr(base, "EXCLUDED", (*base.EXCLUDED, "usr/share/zoneinfo"))  # what is made, not pulled
+    made = [node.tag(catalogue.read()), *map(farm.tag_of, farm.PARTS)]
+    assert not set(before) & set(made)
+
+
+def test_the_base_is_pulled_by_its_digest_and_stands_under_the_name_that_recipes_use():
+    did = []
+
+    class Engine:
+        def has_image(self, _):
+            return False
+
+        def run(self, *words):
+            did.append(words)
+
+    base.ensure(Engine(), print, pull=True)
+    digest = catalogue.read().images["base"].pulled.partition("@")[2]
+    by_digest = f"docker.io/library/debian@{digest}"
+    assert did == [("pull", by_digest), ("tag", by_digest, base.NAME)]

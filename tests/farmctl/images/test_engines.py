@@ -1,6 +1,7 @@
 """Finding the engine, with programs that play docker and podman."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ def play(tmp_path, monkeypatch):
     monkeypatch.delenv("KIND_EXPERIMENTAL_PROVIDER", raising=False)
     monkeypatch.delenv("CONTAINERS_CONF", raising=False)
     monkeypatch.delenv("CONTAINER_HOST", raising=False)
+    monkeypatch.delenv("CONTAINERS_CONF_OVERRIDE", raising=False)
     only = set()
     monkeypatch.setattr(engines.shutil, "which", lambda name: str(tmp_path / name) if name in only else None)
 
@@ -187,6 +189,8 @@ def test_podman_on_cgroup_v1_gets_a_file_of_its_own(play, tmp_path, says, set_as
     if conf:
         assert conf.startswith(str(tmp_path))
         assert 'runtime = "runc"' in (tmp_path / "cache/farmctl/containers.conf").read_text()
+    over = engines.find().env["CONTAINERS_CONF_OVERRIDE"]
+    assert Path(over).read_text() == "[containers]\npids_limit = 0\n"
 
 
 def test_settings_of_ones_own_are_left_alone(play, monkeypatch):

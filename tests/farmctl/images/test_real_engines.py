@@ -145,6 +145,8 @@ def test_a_node_that_is_killed_and_started_again_keeps_its_address(engine, image
         start(engine, network, f"{CLUSTER}-{name}")
     before = {each.name: each.address for each in nodes.listed(engine, CLUSTER)}
     assert all(before.values())
+    (shown,) = json.loads(engine.run("container", "inspect", f"{CLUSTER}-one").stdout)
+    assert not shown["HostConfig"]["PidsLimit"], "a node's Chromes count as one container's processes"
     engine.run("kill", f"{CLUSTER}-two")
     one, two = nodes.listed(engine, CLUSTER)
     assert (one.running, two.running, two.address) == (True, False, "")

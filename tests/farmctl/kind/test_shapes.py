@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from farmctl.errors import StageError
+from farmctl.images import catalogue
 from farmctl.testbeds.kind import shapes
 from farmctl.testbeds.kind.shapes import Shape
 
@@ -36,6 +37,16 @@ def test_workers_are_spot_and_the_control_plane_publishes_the_door():
         (patch,) = worker["kubeadmConfigPatches"]
         (taint,) = yaml.safe_load(patch)["nodeRegistration"]["taints"]
         assert taint == {"key": "farm.pool", "value": "spot", "effect": "NoSchedule"}
+
+
+def test_kubeadm_settings_are_in_the_form_that_kind_puts_into_either_of_kubeadms():
+    """From 1.36 on kubeadm wants arguments as a list: kind makes it of a map in a patch that names no version."""
+    patches = [*rendered()["kubeadmConfigPatches"], *rendered()["nodes"][1]["kubeadmConfigPatches"]]
+    parsed = [yaml.safe_load(each) for each in patches]
+    assert all("apiVersion" not in each for each in parsed)
+    assert isinstance(parsed[0]["controllerManager"]["extraArgs"], dict)
+    major, minor = (int(each) for each in catalogue.read().versions["kind"].lstrip("v").split(".")[:2])
+    assert (major, minor) >= (0, 33)  # older ones lay the map over the list
 
 
 def test_every_node_mounts_the_fence():
