@@ -9,7 +9,7 @@ import platform
 import time
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import aiohttp
 
@@ -23,7 +23,7 @@ from farmctl.scenarios.drivers import Driver
 from farmctl.scenarios.results import Check, Report, Result, Verdict, blast_radius
 from farmctl.scenarios.stage import ClaimBroken, Stage
 from farmctl.scenarios.timeline import Listener, Timeline
-from farmctl.testbeds.base import Testbed
+from farmctl.testbeds.base import NotStaged, Testbed
 
 WHOLE_S = 60.0  # how long the farm may take to be whole before a scenario
 QUIET_S = 20.0  # how long after one the last recycle may take
@@ -42,10 +42,17 @@ class Engine:
         began = time.time()
         report = Report(self._testbed.kind, f"{platform.system()} {platform.machine()}", __version__, began)
         connector = aiohttp.TCPConnector(limit=0)
-        async with (
-            pages.serve(self._testbed.pages_host) as served,
-            aiohttp.ClientSession(connector=connector) as session,
-        ):
+        async with AsyncExitStack() as stack, aiohttp.ClientSession(connector=connector) as session:
+            try:
+                served = await stack.enter_async_context(pages.serve(self._testbed.pages_host))
+            except NotStaged as error:
+                for number, scenario in enumerate(scenarios, 1):
+                    self._listener.began(scenario.name, scenario.claim, number, len(scenarios))
+                    result = Result(scenario.name, scenario.claim, Verdict.NOT_STAGED, began=time.time())
+                    result.reason = str(error)
+                    report.results.append(result)
+                    self._listener.ended(result)
+                return report
             for number, scenario in enumerate(scenarios, 1):
                 self._listener.began(scenario.name, scenario.claim, number, len(scenarios))
                 result = await self._result(scenario, served, session)

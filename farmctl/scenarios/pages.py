@@ -12,6 +12,8 @@ from html import escape
 
 from aiohttp import web
 
+from farmctl.testbeds.base import NotStaged
+
 DOT = "<svg xmlns='http://www.w3.org/2000/svg' width='1' height='1'/>"
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -75,7 +77,11 @@ class Pages:
 
 @asynccontextmanager
 async def serve(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Pages]:
-    """Serve pages for the length of the block, on a free port of ``host``."""
+    """Serve pages for the length of the block, on a free port of ``host``.
+
+    Raises NotStaged where that is no address of this machine: the nodes' gateway under Docker Desktop, in podman's
+    machine and of a rootless engine is inside of theirs.
+    """
     pages = Pages()
     app = web.Application()
     app.router.add_get("/jobs/{id}", pages.page)
@@ -85,7 +91,14 @@ async def serve(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Pages]:
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
-        await site.start()
+        try:
+            await site.start()
+        except OSError as error:
+            raise NotStaged(
+                f"scenarios serve their pages at {host}, which the pods reach, and this machine cannot: {error.strerror}; "
+                "the container engine runs in a virtual machine or rootless. Here: farmctl up --testbed local on Linux, or "
+                "a rootful engine of this machine"
+            ) from error
         bound = runner.addresses[0]
         pages.base = f"http://{bound[0]}:{bound[1]}"
         yield pages

@@ -104,6 +104,16 @@ async def test_what_the_testbed_cannot_do_is_listed_and_never_passed(testbed):
     assert alone.exit_code == 3
 
 
+async def test_pages_that_cannot_be_served_where_the_pods_look_are_a_stage_not_set(testbed):
+    testbed.pages_host = "192.0.2.1"  # the gateway of nodes in a virtual machine: no address of this one
+    report = await Engine(testbed, Silent(), Driver()).run([scenario(passes), scenario(breaks)])
+    assert [result.verdict for result in report.results] == [Verdict.NOT_STAGED] * 2
+    assert report.exit_code == 3
+    assert "192.0.2.1" in report.results[0].reason
+    assert "--testbed local" in report.results[0].reason
+    assert testbed.calls == []  # nothing was broken
+
+
 async def test_interrupted_restores_the_farm_and_runs_nothing_more(testbed):
     reached = asyncio.Event()
 
