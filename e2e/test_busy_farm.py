@@ -9,6 +9,8 @@ from playwright.async_api import Error, async_playwright
 
 from e2e.conftest import farmctl
 from farmctl.testbeds.kind import waiting
+from farmctl.testbeds.kind.controlplane import GO_ON, STOP_CONTROLLERS
+from farmctl.testbeds.kind.nodes import sh
 
 pytestmark = [pytest.mark.timeout(600, func_only=True), pytest.mark.usefixtures("only_on_kind")]
 PODS = 4
@@ -72,6 +74,62 @@ async def test_evicted_pods_in_use_finish_their_sessions(cluster, kind_cluster, 
     await asyncio.to_thread(
         until, lambda: not set(before) & set(pods(cluster.kubectl)), "the evicted pods are gone"
     )
+
+
+def test_a_drain_is_not_blocked_by_the_only_proxy(cluster, kind_cluster):  # field case 26
+    """Asked with dryRun: its eviction is allowed, though no other proxy is there."""
+    found = cluster.kubectl.get("pods", "-n", "farm", "-l", "app.kubernetes.io/name=proxy")
+    (name,) = [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name},
+        "deleteOptions": {"dryRun": ["All"]},
+    }
+    answer = kind_cluster.api.post(url=f"/pods/{name}/eviction", namespace="farm", data=json.dumps(eviction))
+    assert answer.status_code == 201, answer.text
+
+
+def listed_ready(kubectl) -> int:
+    """How many endpoints of the browsers' Service are ready."""
+    label = "kubernetes.io/service-name=browsers"
+    slices = kubectl.get("endpointslices.discovery.k8s.io", "-n", "farm", "-l", label)
+    return sum(each["conditions"]["ready"] for one in slices for each in one.get("endpoints") or ())
+
+
+async def test_an_endpoint_that_nobody_rewrites_is_told_and_its_pod_serves(cluster, door):  # field case 9
+    """The controllers stand still while the leases end: pods are ready again, endpoints are not. The proxy believes the
+    agents; `farmctl status` names the pods, and fails.
+    """
+    (control,) = [each.name for each in cluster.nodes() if each.role == "control-plane"]
+    async with full_farm(door, cluster.kubectl):
+        await asyncio.to_thread(until, lambda: listed_ready(cluster.kubectl) == 0, "no endpoint is ready")
+        await asyncio.to_thread(sh, cluster.engine, control, STOP_CONTROLLERS)
+    try:
+        await asyncio.to_thread(
+            until, lambda: all(map(is_ready, pods(cluster.kubectl).values())), "pods are ready"
+        )
+        told = await asyncio.to_thread(farmctl, "status", "--disagree-after", "1")
+        assert listed_ready(cluster.kubectl) == 0, (
+            "the kubelet has restarted the controllers: nothing was shown"
+        )
+        assert f"pods Ready: {PODS}, endpoints ready: 0" in told.stdout
+        assert told.returncode == 3
+        async with a_session(door) as page:
+            assert await answers(page)
+    finally:
+        await asyncio.to_thread(sh, cluster.engine, control, GO_ON)
+    await asyncio.to_thread(
+        until, lambda: listed_ready(cluster.kubectl) == PODS, "the endpoints are ready again"
+    )
+
+
+@asynccontextmanager
+async def a_session(door):
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect_over_cdp(door, timeout=CONNECT_MS)
+        yield await browser.new_page()
+        await browser.close()
 
 
 async def test_second_up_of_a_farm_in_full_use_returns(cluster, door):  # field case 27

@@ -116,6 +116,8 @@ def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
             str(error),
             hint=f"{error.hint}\nsee {folder.logs}; then farmctl up again goes on, farmctl down removes all of it".strip(),
         ) from error
+    if not there.seccomp_profile:
+        say("Chrome has no sandbox of its own here: --seccomp-profile gives it one (docs/isolation.md)")
     say(f"the door answers: {answer}")
     return folder.write(msgspec.structs.replace(there, phase="up"))
 

@@ -2,7 +2,7 @@
 
 A cluster of our own publishes the proxy's admin port on the host, and the engine tells of its nodes: both are there
 while the API server is not. In an existing cluster nothing is published and nothing but the API server is in reach: the
-admin port is asked through its Service's proxy, by the rights that installing took.
+admin port is asked by port-forward, by the rights that installing took.
 """
 
 import asyncio

@@ -330,6 +330,13 @@ def test_ready_means_free_and_liveness_is_apart(rendered):  # field case 28
     assert (ready["periodSeconds"], ready["failureThreshold"]) == (1, 1)
 
 
+@pytest.mark.parametrize("name", ["proxy", "browsers"])
+def test_nothing_eats_the_grace_that_a_reclaimed_machine_leaves(rendered, name):  # field case 31
+    """A preStop hook that sleeps runs before SIGTERM, out of the same 15 to 30 s: draining begins with the signal."""
+    for container in pod_spec(rendered()["Deployment", name])["containers"]:
+        assert "lifecycle" not in container
+
+
 def test_no_service_lists_pods_that_are_not_ready_but_the_admin_ones(rendered):  # field case 4
     listing = {
         name
