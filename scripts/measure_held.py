@@ -49,6 +49,7 @@ _NAME = b"POST /leases HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n
 _LARGE = 15_000
 
 KINDS: dict[str, Callable[[], bytes]] = {
+    "a connection that says nothing": lambda: b"",
     "upgrade": lambda: _UPGRADE + b"\r\n",
     "upgrade, one header of 15 KB": lambda: _UPGRADE + b"Cookie: " + b"x" * _LARGE + b"\r\n\r\n",
     "upgrade, 90 headers, 15 KB": lambda: (

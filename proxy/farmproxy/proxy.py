@@ -133,6 +133,7 @@ class Proxy:
         self.asker.close()
         self.relays.pipes.close()
         self.poller.stop()
+        logs.flush()
 
     def pods_changed(self, event: PodsChanged) -> None:
         self.versions.pods_changed(event)

@@ -31,7 +31,7 @@ class Credentials:
         self._tls: ssl.SSLContext | None = None
         self._tls_read_at = clock()
         if ca_file is not None:
-            self._ca, self._tls = _read_trust(ca_file)
+            self._ca, self._tls = _content(ca_file), _trust(ca_file)
         self._log = log
         self._clock = clock
         self._token = ""
@@ -55,13 +55,14 @@ class Credentials:
         if not self._ca_file:
             return False
         try:
-            ca, tls = _read_trust(self._ca_file)
+            ca = _content(self._ca_file)
+            if ca == self._ca:
+                return False
+            self._tls = _trust(self._ca_file)
         except SettingsError as error:
             self._log.error("kube-ca-unusable", detail=str(error))
             return False
-        if ca == self._ca:
-            return False
-        self._ca, self._tls = ca, tls
+        self._ca = ca
         self._log.info("kube-ca-read-again")
         return True
 
@@ -81,11 +82,20 @@ class Credentials:
         return self._token != before
 
 
-def _read_trust(ca_file: str) -> tuple[bytes, ssl.SSLContext]:
-    """The file's content and TLS that believes it (the system's bundle when no file is named)."""
+def _content(ca_file: str) -> bytes:
     try:
-        content = Path(ca_file).read_bytes() if ca_file else b""
-        return content, ssl.create_default_context(cafile=ca_file or None)
+        return Path(ca_file).read_bytes() if ca_file else b""
+    except OSError as error:
+        raise _unusable(ca_file, error) from error
+
+
+def _trust(ca_file: str) -> ssl.SSLContext:
+    """TLS that believes this bundle (the system's when empty)."""
+    try:
+        return ssl.create_default_context(cafile=ca_file or None)
     except OSError as error:  # ssl.SSLError is one
-        problem = f"FARMPROXY_KUBE_CA_FILE is {ca_file!r}; it cannot be used: {error}"
-        raise SettingsError([problem]) from error
+        raise _unusable(ca_file, error) from error
+
+
+def _unusable(ca_file: str, error: OSError) -> SettingsError:
+    return SettingsError([f"FARMPROXY_KUBE_CA_FILE is {ca_file!r}; it cannot be used: {error}"])
