@@ -20,6 +20,7 @@ POD = "Farm-Pod"  # namespace/name/uid of the pod that answers
 
 PAGE_STATUS = "Farm-Page-Status"  # of /render's answer: the page's own HTTP status
 PAGE_URL = "Farm-Page-Url"  # where the page ended, redirects followed
+PAGE_URL_CHARS = "Farm-Page-Url-Chars"  # its whole length, when Farm-Page-Url had to be cut
 PAGE_REFUSED = "Farm-Page-Refused"  # how many targets of the page were refused, when any was
 
 UPGRADE_TOKEN = "farm-lease"  # the Upgrade header's value in request and 101

@@ -1,17 +1,15 @@
 """What is taken from a settled page: its text, a picture, a PDF or a JSON summary, none over the answer's limit."""
 
-import base64
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from farmagent.render.answers import ANSWER_MAX_BYTES, Reason, too_large
+from farmagent.render import documents
+from farmagent.render.answers import ANSWER_MAX_BYTES, too_large
 from farmagent.render.pages import Page
-from farmagent.render.requests import RenderRequest, check_pixels
-
-PDF_CHUNK_BYTES = 4 * 1024 * 1024
+from farmagent.render.pictures import load_lazy, picture
+from farmagent.render.requests import RenderRequest
 
 # A form's controls hide its own properties by their names, in every world: those are asked of the prototype.
 _OF = "((type, name, node) => Object.getOwnPropertyDescriptor(type.prototype, name).get.call(node))"
@@ -56,9 +54,9 @@ async def capture(page: Page, request: RenderRequest, result: Any, timings: Mapp
         case "json":
             body = await _summary(page, result, timings)
         case "pdf":
-            body = await _pdf(page)
+            body = await _pdf(page, request)
         case _:
-            body = await _picture(page, request)
+            body = await picture(page, request)
     if len(body) > ANSWER_MAX_BYTES:
         raise too_large(f"the {request.format}", len(body), ANSWER_MAX_BYTES, "bytes")
     return body
@@ -86,30 +84,9 @@ async def _summary(page: Page, result: Any, timings: Mapping[str, float]) -> byt
     return msgspec.json.encode(summary)
 
 
-async def _picture(page: Page, request: RenderRequest) -> bytes:
-    params: dict[str, Any] = {"format": request.format}
-    if request.full_page:
-        page.step = "measuring the page"
-        size = (await page.send("Page.getLayoutMetrics"))["cssContentSize"]
-        view = request.viewport
-        width, height = max(view.width, math.ceil(size["width"])), max(view.height, math.ceil(size["height"]))
-        check_pixels(width, height, view.scale, Reason.TOO_LARGE)
-        params["captureBeyondViewport"] = True
-        params["clip"] = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-    page.step = "taking the picture"
-    return base64.b64decode((await page.send("Page.captureScreenshot", params))["data"])
-
-
-async def _pdf(page: Page) -> bytes:
+async def _pdf(page: Page, request: RenderRequest) -> bytes:
+    await load_lazy(page, request, everywhere=True)
     page.step = "printing the page"
     params = {"printBackground": True, "preferCSSPageSize": True, "transferMode": "ReturnAsStream"}
     stream = (await page.send("Page.printToPDF", params))["stream"]
-    body = bytearray()
-    while True:
-        chunk = await page.send("IO.read", {"handle": stream, "size": PDF_CHUNK_BYTES})
-        data = chunk["data"]
-        body += base64.b64decode(data) if chunk.get("base64Encoded") else data.encode()
-        if len(body) > ANSWER_MAX_BYTES:
-            raise too_large("the pdf", len(body), ANSWER_MAX_BYTES, "bytes or more")
-        if chunk["eof"]:
-            return bytes(body)
+    return await documents.read(page.send, stream, "the pdf")

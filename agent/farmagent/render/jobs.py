@@ -1,8 +1,10 @@
 """One render job from request to answer: check, open, navigate, wait, run the script, capture, close."""
 
 import asyncio
+import string
 from contextlib import AsyncExitStack
 from typing import Any
+from urllib.parse import quote
 
 from farmwire import headers
 
@@ -11,6 +13,7 @@ from farmagent.cdp import MESSAGE_MAX_BYTES
 from farmagent.render import gate, openings
 from farmagent.render.answers import CONTENT_TYPES, Reason, RenderAnswer, RenderError, refusal
 from farmagent.render.captures import capture
+from farmagent.render.documents import Document
 from farmagent.render.gate import Gate
 from farmagent.render.names import Resolver
 from farmagent.render.pages import Navigated, Page, ScriptError
@@ -18,6 +21,7 @@ from farmagent.render.requests import RenderRequest, parse
 from farmagent.render.targets import TargetPolicy
 
 CONNECT_TIMEOUT_S = 10.0
+PAGE_URL_MAX_CHARS = 4096
 
 
 async def render(
@@ -70,11 +74,15 @@ class _Job:
         self._mark("opened_s")
         await page.navigate(request.url)
         self._mark("committed_s")
+        if page.document is not None:
+            return _document(page.document, guard)
         await self._settle(page)
         self._mark("settled_s")
         result = await self._run_script(page) if request.script else None
         body = await self._capture(page, result)
-        return RenderAnswer(200, _headers(request, page, guard), body)
+        if page.document is not None:  # it went on to one
+            return _document(page.document, guard)
+        return _answer(request.format, page.progress.status, page.progress.url, guard, body)
 
     async def _settle(self, page: Page) -> None:
         await page.settle(self._request.wait_until)
@@ -120,13 +128,21 @@ class _Job:
         self._timings[step] = round(self._clock() - self._began, 3)
 
 
-def _headers(request: RenderRequest, page: Page, guard: Gate | None) -> tuple[tuple[str, str], ...]:
+def _document(document: Document, guard: Gate | None) -> RenderAnswer:
+    return _answer("pdf", document.status, document.url, guard, document.body)
+
+
+def _answer(kind: str, status: int, url: str, guard: Gate | None, body: bytes) -> RenderAnswer:
+    """The rule: what a page can make long is cut, or clients refuse the whole answer for its head (Node over 16 KiB)."""
+    text = quote(url, safe=string.punctuation)  # already so, but for what a page makes of its own fragment
     found = [
-        ("Content-Type", CONTENT_TYPES[request.format]),
+        ("Content-Type", CONTENT_TYPES[kind]),
         ("Cache-Control", "no-store"),
-        (headers.PAGE_STATUS, str(page.progress.status)),
-        (headers.PAGE_URL, page.progress.url),
+        (headers.PAGE_STATUS, str(status)),
+        (headers.PAGE_URL, text[:PAGE_URL_MAX_CHARS]),
     ]
+    if len(text) > PAGE_URL_MAX_CHARS:
+        found.append((headers.PAGE_URL_CHARS, str(len(text))))
     if guard is not None and guard.refused:
         found.append((headers.PAGE_REFUSED, str(len(guard.refused))))
-    return tuple(found)
+    return RenderAnswer(200, tuple(found), body)

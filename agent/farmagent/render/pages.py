@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from farmagent import cdp
-from farmagent.render import cookies
+from farmagent.logs import log
+from farmagent.render import cookies, documents
 from farmagent.render.answers import Reason, RenderError
 from farmagent.render.gate import REFUSED, Gate
 from farmagent.render.preparations import common, preparations
@@ -69,6 +70,9 @@ class Page:
         self._changed = asyncio.Event()
         self._clock = asyncio.get_running_loop().time
         self.progress = Progress(target_id, self._clock())
+        self.document: documents.Document | None = None  # in place of a page: the URL is a PDF
+        self._too_large: RenderError | None = None
+        self._takes_pdf = False
         self.step = "preparing the page"
 
     async def send(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -97,7 +101,10 @@ class Page:
         """Answer what would otherwise block the page, as long as Chrome is there."""
         with suppress(cdp.CdpLost):
             async for event in events:
-                await self._attend_to(event, request)
+                try:
+                    await self._attend_to(event, request)
+                except (cdp.CdpError, RenderError, LookupError, TypeError, ValueError):
+                    log.exception("render-event", method=event.method)
         self._changed.set()
 
     async def _attend_to(self, event: cdp.Event, request: RenderRequest) -> None:
@@ -105,6 +112,8 @@ class Page:
         if event.method == "Page.javascriptDialogOpening":
             leaving = event.params.get("type") == "beforeunload"
             await post("Page.handleJavaScriptDialog", {"accept": leaving}, session_id=session_id)
+        elif event.method == "Fetch.requestPaused" and session_id == self._session_id:
+            await self._look_at_answer(event.params)
         elif event.method == "Fetch.requestPaused":
             answer = {"requestId": event.params["requestId"], "errorReason": "BlockedByClient"}
             await post("Fetch.failRequest", answer, session_id=session_id)
@@ -114,8 +123,23 @@ class Page:
                 await post(method, params, session_id=child)
             await post("Runtime.runIfWaitingForDebugger", session_id=child)
 
+    async def _look_at_answer(self, paused: Mapping[str, Any]) -> None:
+        """For format pdf: take an answer that is one in place of a page of Chrome's viewer."""
+        request = {"requestId": paused["requestId"]}
+        if paused["frameId"] != self._target_id or not documents.is_pdf(paused):
+            await self._browser.post("Fetch.continueResponse", request, session_id=self._session_id)
+            return
+        try:
+            self.document = await documents.take(self.send, paused)
+        except RenderError as error:
+            self._too_large = error
+        await self._browser.post(
+            "Fetch.failRequest", {**request, "errorReason": "Aborted"}, session_id=self._session_id
+        )
+
     async def prepare(self, request: RenderRequest) -> None:
         """Set the page up, all commands in one go; Chrome takes a session's commands in order."""
+        self._takes_pdf = request.format == "pdf"
         try:
             await asyncio.gather(*(self.send(method, params) for method, params in preparations(request)))
         except cdp.CdpError as error:
@@ -130,6 +154,9 @@ class Page:
             answer = await self.send("Page.navigate", {"url": url})
         except cdp.CdpError as error:
             raise RenderError(Reason.PAGE_FAILED, f"{error.message} at {url}") from error
+        self.check()
+        if self.document is not None:
+            return
         if answer.get("isDownload"):
             raise RenderError(Reason.PAGE_FAILED, f"net::ERR_ABORTED: the answer of {url} is a download")
         if word := str(answer.get("errorText", "")):
@@ -224,6 +251,11 @@ class Page:
             raise RenderError(Reason.PAGE_CRASHED, "the page crashed")
         if self.progress.unreachable_url:
             raise self._failure(self.progress.error_text, self.progress.unreachable_url)
+        if self._too_large is not None:
+            raise self._too_large
+        if self.progress.mime == documents.PDF and not self._takes_pdf:
+            detail = "is a PDF; ask for format pdf to have the document itself"
+            raise RenderError(Reason.PAGE_FAILED, f"{self.progress.asked_url} {detail}")
         scheme = self.progress.url.partition(":")[0]
         if scheme and scheme not in SCHEMES | {"about", "blob"}:
             raise RenderError(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from farmagent.render import documents
 from farmagent.render.requests import RenderRequest
 
 Command = tuple[str, Mapping[str, Any]]
@@ -19,6 +20,8 @@ def preparations(request: RenderRequest) -> list[Command]:
         ("Emulation.setDeviceMetricsOverride", metrics),
         ("Emulation.setScrollbarsHidden", {"hidden": True}),
     ]
+    if request.format == "pdf":
+        commands.append(("Fetch.enable", documents.LOOK_AT_ANSWERS))
     return commands
 
 

@@ -45,6 +45,7 @@ class Progress:
         self.error_text = ""  # the last failed document's net::ERR_ word
         self.status = 0  # HTTP status of the newest document
         self.mime = ""  # and its type
+        self._shown = (0, "")  # both, of the committed one
 
     def take(self, method: str, params: Mapping[str, Any], *, session_id: str, own: bool, now: float) -> None:
         """Fold one event in. ``own``: it came from the page's own session, not from a child's."""
@@ -97,7 +98,9 @@ class Progress:
             if method == "Network.loadingFailed" and request_id == self._document_id:
                 self.error_text = str(params.get("errorText", ""))
             if method == "Network.loadingFailed" and request_id == self._going and params.get("canceled"):
-                self._going = ""  # a download, a 204, window.stop(): the page stays
+                # A download, a 204, window.stop(): the page stays.
+                self._going = ""
+                self.status, self.mime = self._shown
 
     def _take_page(self, method: str, params: Mapping[str, Any]) -> None:
         if method in _GOING:
@@ -110,6 +113,7 @@ class Progress:
             restored = params.get("type") == "BackForwardCacheRestore"
             self.committed, self.dom_ready, self.loaded = True, restored, restored
             self._scheduled, self._going = False, ""
+            self._shown = (self.status, self.mime)
             self.url = str(frame["url"]) + str(frame.get("urlFragment", ""))
             self.unreachable_url = str(frame.get("unreachableUrl", ""))
         elif method == "Page.navigatedWithinDocument" and params["frameId"] == self._frame_id:

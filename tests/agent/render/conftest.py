@@ -1,6 +1,7 @@
 """A real Chromium a module, and a server of pages that are good, slow, broken or hostile, on loopback."""
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from aiohttp import web
 from farmagent.render import RenderAnswer, TargetPolicy, render
 from farmwire.addresses import Address
+from PIL import Image
 
 CHROMIUM = "/usr/lib/chromium/chromium"
 FLAGS = [
@@ -36,17 +39,31 @@ SERVED = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 GUARDED = TargetPolicy.parse(
     "127.0.0.1/32,127.0.0.2/32"
 )  # so 127.0.0.3 is the private network of these tests
+
+
+def encoded(picture: Image.Image) -> bytes:
+    into = io.BytesIO()
+    picture.save(into, "jpeg")
+    return into.getvalue()
+
+
+INVOICE = (
+    b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj "
+    b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 200 100]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>>>endobj "
+    b"4 0 obj<</Length 41>>stream\nBT /F 12 Tf 9 50 Td (INVOICE 4711) Tj ET\nendstream endobj "
+    b"5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj trailer<</Root 1 0 R>>\n%%EOF\n"
+)
+NOISE = encoded(Image.effect_noise((1280, 1000), 90))
 NAMES = {"a.test": "127.0.0.1", "b.test": "127.0.0.2", "private.test": "127.0.0.3"}
 
 
-@pytest.fixture(scope="module")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The browser socket's URL of a Chromium of this module's own."""
+@contextmanager
+def chromium(home: Path, *more: str) -> Iterator[str]:
+    """The browser socket's URL of a Chromium of one's own."""
     if not Path(CHROMIUM).exists():
         pytest.skip(f"no Chromium at {CHROMIUM}")
-    home = tmp_path_factory.mktemp("chrome")
     process = subprocess.Popen(
-        [CHROMIUM, *FLAGS, f"--user-data-dir={home}"],
+        [CHROMIUM, *FLAGS, *more, f"--user-data-dir={home}"],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
@@ -65,6 +82,20 @@ def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process.wait(10)
     drain.join(10)
     process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with chromium(tmp_path_factory.mktemp("chrome")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def chrome_with_textures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One that draws through GL, in software, as one with a GPU does: no texture is over 8,192 px."""
+    flags = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+    with chromium(tmp_path_factory.mktemp("textures"), *flags) as url:
+        yield url
 
 
 async def named(name: str, _port: int) -> list[Address]:
@@ -148,6 +179,20 @@ def _routes(pages: Pages) -> list[web.RouteDef]:
             answer.headers.add("Set-Cookie", cookie)
         return answer
 
+    async def lazy(_: web.Request) -> web.Response:
+        await asyncio.sleep(0.2)
+        svg = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><rect width='9' height='9' fill='#0f0'/></svg>"
+        return web.Response(text=svg, content_type="image/svg+xml")
+
+    async def noise(_: web.Request) -> web.Response:
+        return web.Response(body=NOISE, content_type="image/jpeg")
+
+    async def invoice(request: web.Request) -> web.Response:
+        more = {"Content-Disposition": "attachment; filename=a.pdf"} if "attached" in request.query else {}
+        return web.Response(
+            body=INVOICE, content_type=request.query.get("type", "application/pdf"), headers=more
+        )
+
     async def redirect(request: web.Request) -> web.Response:
         return web.Response(status=302, headers={"Location": request.query["to"]})
 
@@ -202,6 +247,10 @@ def _routes(pages: Pages) -> list[web.RouteDef]:
         web.get("/odd-picture", odd_header),
         web.get("/echo", echo),
         web.get("/login", login),
+        web.get("/lazy/{number}", lazy),
+        web.get("/noise", noise),
+        web.get("/invoice", invoice),
+        web.get("/invoice.pdf", invoice),
         web.get("/redirect", redirect),
         web.get("/loop", loop),
         web.get("/status/{code}", status),

@@ -155,3 +155,69 @@ async def test_header_bytes_that_are_no_text_are_no_loss(rendering, pages):
     answer = await rendering(pages.url("/odd-header"), format="text", wait_until="networkidle")
     assert ok(answer) == b"odd"
     assert "odd-picture" in pages.paths("127.0.0.1")
+
+
+@pytest.mark.parametrize("policy", [OPEN, None], ids=["open", "guarded"])
+@pytest.mark.parametrize(
+    "path",
+    ["/invoice", "/invoice?attached", "/redirect?to=/invoice", "/invoice.pdf?type=application/octet-stream"],
+)
+async def test_a_url_that_is_a_pdf_gives_the_document_itself(rendering, pages, policy, path):
+    more = {"policy": policy} if policy else {}
+    answer = await rendering(pages.url(path), format="pdf", **more)
+    assert b"INVOICE 4711" in ok(answer)
+    assert answer.body.startswith(b"%PDF-1.4\n1 0 obj<</Type/Catalog")
+    headers = dict(answer.headers)
+    assert headers["Content-Type"] == "application/pdf"
+    assert headers["Farm-Page-Url"] == pages.url(path.partition("to=")[2] or path)
+    assert headers["Farm-Page-Status"] == "200"
+    assert pages.paths("127.0.0.1").count(path.partition("to=")[2][1:] or path[1:].partition("?")[0]) == 1
+
+
+@pytest.mark.parametrize("path", ["/invoice", "/invoice?attached", "/download"])
+@pytest.mark.parametrize("kind", ["html", "text", "png", "json"])
+async def test_for_other_formats_a_document_is_a_refusal_at_once(rendering, pages, path, kind):
+    answer = await rendering(pages.url(path), format=kind)
+    found = json.loads(answer.body)
+    assert (answer.status, found["reason"]) == (422, "page-failed")
+    assert "is a PDF" in found["detail"] or "is a download" in found["detail"]
+
+
+async def test_a_page_that_goes_on_to_a_pdf_is_that_pdf(rendering, pages):
+    url = raw(pages, "<body onload=\"location.replace('/invoice')\">first")
+    assert b"INVOICE 4711" in ok(await rendering(url, format="pdf"))
+    answer = await rendering(url, format="text")
+    assert (answer.status, json.loads(answer.body)["reason"]) == (422, "page-failed")
+
+
+async def test_a_page_with_a_pdf_in_a_frame_is_a_page(rendering, pages):
+    assert b"INVOICE 4711" not in ok(
+        await rendering(raw(pages, "<iframe src=/invoice></iframe><b>page"), format="pdf")
+    )
+    assert b"page" in ok(await rendering(raw(pages, "<iframe src=/invoice></iframe><b>page"), format="text"))
+
+
+async def test_a_document_over_the_limit_is_too_large(rendering, pages, monkeypatch):
+    monkeypatch.setattr("farmagent.render.documents.ANSWER_MAX_BYTES", 100)
+    assert (await rendering(pages.url("/invoice"), format="pdf")).status == 413
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["asked for", "made by the page"])
+async def test_a_long_url_does_not_make_the_answer_s_head_unreadable(rendering, pages, own):
+    fragment = "x" * (200_000 if own else 30_000)
+    script = f"location.hash = 'x'.repeat({len(fragment)})" if own else ""
+    url = pages.url("/page") if own else pages.url(f"/page#{fragment}")
+    answer = await rendering(url, script=script)
+    assert b"Hello" in ok(answer)
+    assert sum(len(name) + len(value) + 4 for name, value in answer.headers) < 8192
+    headers = dict(answer.headers)
+    whole = pages.url(f"/page#{fragment}")
+    assert headers["Farm-Page-Url"] == whole[:4096]
+    assert headers["Farm-Page-Url-Chars"] == str(len(whole))
+    assert json.loads(ok(await rendering(url, script=script, format="json")))["url"] == whole
+
+
+async def test_a_short_url_is_whole_and_not_marked(rendering, pages):
+    headers = dict((await rendering(pages.url("/page#é"))).headers)
+    assert headers["Farm-Page-Url"] == pages.url("/page#%C3%A9")
+    assert "Farm-Page-Url-Chars" not in headers

@@ -240,19 +240,3 @@ async def test_a_page_that_is_not_html(rendering, pages):
 async def test_an_error_page_with_content_is_a_page(rendering, pages):
     answer = await rendering(pages.url("/status/404"), format="text")
     assert (ok(answer), header(answer, "Farm-Page-Status")) == (b"status page", "404")
-
-
-# field case 47
-async def test_very_high_pages_five_times(rendering, pages):
-    strips = "".join(
-        f"<p style='margin:0;height:1000px;background:rgb({index * 12},0,0)'><img src=/image></p>"
-        for index in range(20)
-    )
-    for _ in range(5):
-        answer = await rendering(
-            raw(pages, f"<body style='margin:0'>{strips}"),
-            format="png",
-            full_page=True,
-            viewport={"width": 1280},
-        )
-        assert size_of_png(ok(answer)) == (1280, 20000)
