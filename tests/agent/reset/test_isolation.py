@@ -31,6 +31,9 @@ AS_ANOTHER = ("setpriv", "--reuid", OTHER, "--regid", OTHER, "--clear-groups")
 MARK = "farm-left-behind"
 ODD_MOUNT = 'mount --make-rprivate / && mount -t tmpfs -o mode=1777 none /srv && exec "$@"'
 IN_A_POD = ("unshare", "--mount", "sh", "-c", ODD_MOUNT, "sh")
+# The capabilities that docs/isolation.md asks for, and allowPrivilegeEscalation: false.
+SIX = "-all,+chown,+dac_override,+fowner,+kill,+setgid,+setuid"
+AS_IN_A_POD = ("setpriv", "--bounding-set", SIX, "--inh-caps=-all", "--no-new-privs")
 NO_USER_NAMESPACES = (sys.executable, str(Path(__file__).with_name("no_user_namespaces.py")))
 # A Chrome that leaves a process behind in a session of its own, as its crash handlers are.
 WRAPPER = '#!/bin/sh\n( setsid sleep 1000 & )\nexec /usr/lib/chromium/chromium "$@"\n'
@@ -148,8 +151,9 @@ async def test_with_a_shared_uid_the_work_volume_and_the_named_folders_are_clean
         shutil.rmtree(swept)
 
 
-async def test_each_chrome_has_a_uid_that_neither_agent_nor_spare_has(folder, running_agent):
-    async with running_agent(folder, FARMAGENT_RECYCLE="spare") as agent:
+@pytest.mark.parametrize("through", [(), AS_IN_A_POD], ids=["root", "root of a pod"])
+async def test_each_chrome_has_a_uid_that_neither_agent_nor_spare_has(folder, running_agent, through):
+    async with running_agent(folder, *through, FARMAGENT_RECYCLE="spare") as agent:
         seen = [uid_of(chromes(agent)[0])]
         for _ in range(2):
             async with agent.lease() as lease, cdp.connect(lease.ws_url, timeout_s=30) as browser:
