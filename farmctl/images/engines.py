@@ -37,7 +37,8 @@ PODMAN_ENV = {"KIND_EXPERIMENTAL_PROVIDER": "podman"}
 class Engine:
     """``name`` is docker or podman; ``env`` is what every call (and kind) runs with.
 
-    ``unified``: containers get cgroup v2. ``elsewhere``: they run in a virtual machine, not on this one.
+    ``unified``: containers get cgroup v2. ``elsewhere``: they run in a virtual machine, not on this one. ``at``: where
+    docker's client reaches it.
     """
 
     name: str
@@ -46,6 +47,12 @@ class Engine:
     unified: bool = True
     rootless: bool = False
     elsewhere: bool = False
+    at: str = ""
+
+    @property
+    def key(self) -> str:
+        """What ``find`` finds this very engine by again."""
+        return f"{self.name} {self.at}".strip()
 
     def run(
         self,
@@ -114,9 +121,11 @@ class Engine:
 
 
 def find(named: str = "") -> Engine:
-    """Return the engine that answers, docker first. ``named`` is the only one asked: where a farm's nodes are already;
-    KIND_EXPERIMENTAL_PROVIDER names one for a new farm. Raises StageError with the cause of each that does not serve.
+    """Return the engine that answers, docker first. ``named`` (an engine's key) is the only one asked: where a farm's nodes
+    are already; KIND_EXPERIMENTAL_PROVIDER names one for a new farm. Raises StageError with the cause of each that does
+    not serve.
     """
+    named, _, at = named.partition(" ")
     named = named or os.environ.get("KIND_EXPERIMENTAL_PROVIDER", "")
     if named and named not in LEAST:
         raise StageError(f"no farm runs on {named!r}", hint="KIND_EXPERIMENTAL_PROVIDER=docker or podman")
@@ -125,7 +134,7 @@ def find(named: str = "") -> Engine:
         if not shutil.which(name):
             continue
         try:
-            return check(name)
+            return check(name, at)
         except StageError as problem:
             problems.append(problem)
     if problems:
@@ -137,10 +146,16 @@ def find(named: str = "") -> Engine:
     )
 
 
-def check(name: str) -> Engine:
-    """Ask the engine itself, not its client, for its version and where it runs. Raises StageError."""
+def check(name: str, at: str = "") -> Engine:
+    """Ask the engine itself, not its client, for its version and where it runs; ``at`` where the client is set to it now,
+    or was when the farm was made. Raises StageError.
+    """
     engine = Engine(name, "", DOCKER_ENV if name == "docker" else PODMAN_ENV)
-    refuse_remote(engine)
+    where = address(engine)
+    if at and at != where:
+        engine, where = replace(engine, env={**engine.env, "DOCKER_HOST": at}), at
+    refuse_remote(engine, where)
+    engine = replace(engine, at=where if name == "docker" else "")
     shape = "json" if name == "podman" else "{{json .}}"
     asked = engine.run("info", "--format", shape, check=False, timeout_s=60)
     try:
@@ -212,17 +227,22 @@ def setting(variable: str, name: str, text: str) -> dict[str, str]:
     return {variable: str(path)}
 
 
-def refuse_remote(engine: Engine) -> None:
+def address(engine: Engine) -> str:
+    """Where the client looks for its engine, "" where it does not say."""
+    if engine.name == "podman":
+        return os.environ.get("CONTAINER_HOST", "")
+    # As DOCKER_HOST, else the current context, says.
+    asked = engine.run("context", "inspect", "--format", "{{.Endpoints.docker.Host}}", check=False)
+    return asked.stdout.strip() if asked.returncode == 0 else ""
+
+
+def refuse_remote(engine: Engine, where: str) -> None:
     """Raises StageError when the client is set to an engine on another machine: the farm's door would open there."""
-    if engine.name == "docker":
-        # As DOCKER_HOST, else the current context, says.
-        said = engine.run("context", "inspect", "--format", "{{.Endpoints.docker.Host}}", check=False)
-        where, setting = said.stdout.strip(), "unset DOCKER_HOST, docker context use default"
-    else:
-        where, setting = os.environ.get("CONTAINER_HOST", ""), "unset CONTAINER_HOST"
     host = urlsplit(where).hostname or ""
     if host and not loopback(host):
-        raise StageError(f"{engine.name} is set to the engine of another machine: {where}", hint=setting)
+        docker = engine.name == "docker"
+        hint = "unset DOCKER_HOST, docker context use default" if docker else "unset CONTAINER_HOST"
+        raise StageError(f"{engine.name} is set to the engine of another machine: {where}", hint=hint)
 
 
 def loopback(host: str) -> bool:

@@ -79,7 +79,7 @@ def bring_up(wanted: Wanted, folder: KindFolder, say: Say) -> Installed:
             made_network=there is not None and there.made_network,
         )
     there = msgspec.structs.replace(
-        there, engine=engine.name, pods=there.pods if wanted.pods is None else wanted.pods
+        there, engine=engine.key, pods=there.pods if wanted.pods is None else wanted.pods
     ).with_overrides(wanted.overrides, say)
     sources.ensure_node(engine, catalogue, shape.node_image, say)
     running = opened(engine, catalogue, folder, shape, say)

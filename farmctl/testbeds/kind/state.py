@@ -28,7 +28,7 @@ class Installed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``phase`` is "creating" until the nodes have been Ready once: a cluster left there is no cluster yet.
     ``agent_env`` and ``proxy_env`` are the settings that differ from the defaults.
     ``addresses`` are the nodes' last known ones, by name: a restarted node comes back under its old one.
-    ``engine`` is the one that the nodes are containers of: only there are they found again, whatever else answers;
+    ``engine`` is the key of the one that the nodes are containers of: only there are they found again, whatever else answers;
     ``made_network``: kind's network there came with this cluster, and goes with it when nobody else is on it.
     ``pull_secret`` and what follows it is what another cluster's owner asks for (``farmctl up --context``).
     """

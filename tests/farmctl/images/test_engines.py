@@ -157,6 +157,19 @@ def test_a_farms_own_engine_is_the_only_one_asked(play, monkeypatch):
         engines.find()
 
 
+def test_a_farms_docker_is_found_again_wherever_the_client_is_set_to_meanwhile(play):
+    play("docker", says=DOCKER, at="unix:///first.sock")
+    first = engines.find()
+    assert first.key == "docker unix:///first.sock"
+    assert "DOCKER_HOST" not in first.env
+    play("docker", says=DOCKER, at="ssh://me@far")
+    again = engines.find(first.key)
+    assert again.environment()["DOCKER_HOST"] == "unix:///first.sock"
+    assert again.key == first.key
+    play("podman", says=PODMAN)
+    assert engines.find("podman").key == "podman"
+
+
 def test_what_the_engine_says_of_its_machine_counts_not_what_this_machine_has(play):
     play("docker", says={**DOCKER, "CgroupVersion": "1", "OperatingSystem": "Docker Desktop"})
     found = engines.find()
