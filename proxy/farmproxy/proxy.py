@@ -180,6 +180,7 @@ class Proxy:
 
     def _sweep(self) -> None:
         """Limits are judged by what was read: a process that was stopped, or starved, first looks at its sockets."""
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
         now = self._clock()
         late_s, self._sweep_due = now - self._sweep_due, now + SWEEP_S
         if late_s > SWEEP_S:
@@ -187,7 +188,6 @@ class Proxy:
             if late_s > LOGGED_STALL_S:
                 self.log.warning("stalled", for_s=round(late_s, 3))
         self.poller.catch_up()
-        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
         logs.flush()
         self.asker.keeps = self.room() > self._descriptors // 4
         for each in (self.dials, self.asker, self.relays, self.farewells, self.door, self.book):

@@ -69,6 +69,7 @@ async def test_an_answer_that_came_while_the_proxy_stood_still_is_no_timeout(new
     elsewhere.answered.wait(10)
     half.send(b"Host: 127.0.0.1\r\n\r\n")
     stand_still(1.0)  # both limits pass while what they wait for lies in the kernel
+    farm.proxy._sweeping.cancel()
     farm.proxy._sweep()
     assert [line for line in farm.log.lines if line["event"] == "set-aside"] == []
     assert farm.counts().leases == 1
