@@ -3,12 +3,13 @@
 import asyncio
 import base64
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ import pytest
 from playwright.async_api import async_playwright
 
 from farmctl.client import lease
+from farmctl.testbeds.finding import current
 from farmctl.testbeds.local.settings import NETWORK_VARIABLE
 
 THIS = "e2e/test_environment.py"
@@ -68,6 +70,58 @@ def test_a_proxy_of_the_environment_is_not_asked_for_the_farm(door, testbed):
             check=False,
         )
         assert ran.returncode == 0, (words, ran.stderr)
+
+
+@asynccontextmanager
+async def ingress(door, *, strips):
+    """An ingress that serves the door at /farm, as nginx and its kin do; yields its own address with that path."""
+
+    async def copy(reader, writer):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def serve(reader, writer):
+        with suppress(OSError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            parts = urlsplit(door)
+            behind, ahead = await asyncio.open_connection(parts.hostname, parts.port)
+            told = f"X-Forwarded-Prefix: /farm\r\nX-Forwarded-Host: {address}\r\nX-Forwarded-Proto: http\r\n"
+            if b"websocket" not in head:  # one request a connection
+                head = re.sub(rb"(?i)connection: .*\r\n", b"", head)
+                told += "Connection: close\r\n"
+            path = rb" /" if strips else rb" /farm/"
+            ahead.write(re.sub(rb" /farm/?", path, head[:-2], count=1) + told.encode() + b"\r\n")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(copy(behind, writer))
+                group.create_task(copy(reader, ahead))
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        address = "{}:{}".format(*server.sockets[0].getsockname())
+        yield f"http://{address}/farm"
+
+
+@pytest.mark.parametrize("strips", [True, False], ids=["stripped", "handed on"])
+async def test_a_farm_behind_an_ingress_at_a_path(door, testbed, strips):
+    if testbed != "local":
+        pytest.skip("its proxy is told whom to trust on the local testbed")
+    await (await current()).set_proxy_env({"FARMPROXY_TRUSTED_PROXIES": "127.0.0.0/8"})
+    try:
+        async with ingress(door, strips=strips) as public, async_playwright() as playwright:
+            for endpoint in (public, public.replace("http", "ws", 1)):
+                browser = await playwright.chromium.connect_over_cdp(endpoint, timeout=60_000)
+                assert browser.version
+                await browser.close()
+            async with lease(public) as leased:
+                # what the lease says, and what its pod's own discovery says below it
+                assert leased.http.startswith(f"{public}/leases/")
+                for endpoint in (leased.browser_ws, leased.http):
+                    browser = await playwright.chromium.connect_over_cdp(endpoint, timeout=60_000)
+                    assert browser.version
+                    await browser.close()
+    finally:
+        await (await current()).restore()
 
 
 USERS = {"alice": "p@ss:w/rd", "bob": "another"}
