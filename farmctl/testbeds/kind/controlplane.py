@@ -5,10 +5,12 @@ connections are reset: that is what its end looks like from outside, and it is u
 away takes 30 s to stop and 40 s to come back.) Each step may be done twice, and is, when the way into the node fails.
 """
 
+from functools import partial
 from typing import Protocol
 
 from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged
+from farmctl.testbeds.kind import readings
 from farmctl.testbeds.kind.containers import MARK
 from farmctl.testbeds.kind.limits import again, until
 from farmctl.testbeds.kind.objects import Api
@@ -16,6 +18,7 @@ from farmctl.testbeds.kind.objects import Api
 API_PORT = 6443
 PATIENCE_S, BACK_S = 25.0, 120.0
 AGAIN_S = 30.0  # for a step that does not come off
+HEARD_S = 12.0  # a kubelet tells its node's state each 10 s
 # What ended often of late is started again after up to 300 s; a restarted kubelet has forgotten that.
 FORGET = "systemctl restart kubelet"
 CONTROLLERS = "kube-controller-manager"
@@ -78,6 +81,26 @@ class ControlPlane:
         except NotStaged:
             await again(lambda: self._shell.run(self._node, FORGET), AGAIN_S)
             await until(self._api.ready, "the API server answers", BACK_S)
+
+    async def until_nodes_ready(self) -> None:
+        """Each node is Ready again, and with it its pods: until then their endpoints are not, the door's neither.
+
+        A kubelet whose own watch of its node waits (30 s and more after an outage) does not see that the node counts as
+        lost, and says nothing; a restarted one looks at once. Raises NotStaged.
+        """
+
+        async def lost() -> list[str]:
+            return [raw["metadata"]["name"] for raw in await self._api.nodes() if not readings.is_ready(raw)]
+
+        async def none_lost() -> bool:
+            return not await lost()
+
+        try:
+            await until(none_lost, "", HEARD_S)
+        except NotStaged:
+            for name in await lost():
+                await again(partial(self._shell.run, name, FORGET), AGAIN_S)
+            await until(none_lost, "each node is Ready", BACK_S)
 
     async def stop_controllers(self) -> None:
         """All of them: no endpoint is rewritten, no pod replaced. The kubelet restarts them after two minutes."""

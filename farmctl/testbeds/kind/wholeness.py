@@ -66,6 +66,7 @@ class Wholeness:
         await self._containers.mend_all(node_names)
         await self._control.slices_late(0)
         await self._control.until_healthy()
+        await self._control.until_nodes_ready()
 
     async def _objects(self) -> None:
         for each in stand_ins.stale_in(await self._api.slices()):

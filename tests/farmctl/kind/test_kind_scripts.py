@@ -162,6 +162,34 @@ async def test_a_way_into_the_node_that_fails_once_does_not_decide_about_the_sta
     assert [script for _, script in shell.scripts] == [controlplane.MEND] * 2
 
 
+class Nodes:
+    """``looks``: how often a node is asked for before its kubelet, left alone, says that it is ready."""
+
+    def __init__(self, looks, shell):
+        self.looks, self.shell = looks, shell
+
+    async def nodes(self):
+        self.looks -= 1
+        ready = self.looks < 0 or ("farm-worker", controlplane.FORGET) in self.shell.scripts
+        return [
+            {"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": status}]}}
+            for name, status in (
+                ("farm-control-plane", "True"),
+                ("farm-worker", "True" if ready else "Unknown"),
+            )
+        ]
+
+
+@pytest.mark.parametrize(("looks", "restarted"), [(0, []), (10**6, ["farm-worker"])])
+async def test_a_node_that_counts_as_lost_after_an_outage_is_made_to_tell_its_state(
+    monkeypatch, looks, restarted
+):
+    monkeypatch.setattr(controlplane, "HEARD_S", 0.05)
+    shell = FakeShell(fails=1)
+    await ControlPlane(shell, "farm-control-plane", Nodes(looks, shell)).until_nodes_ready()
+    assert sorted({node for node, _ in shell.scripts}) == restarted
+
+
 @pytest.mark.parametrize(("answers", "restarted"), [([True], False), ([False, True], True)])
 async def test_a_kubelet_that_waits_before_it_starts_the_api_server_again_is_made_to_forget(
     monkeypatch, answers, restarted
