@@ -22,6 +22,8 @@ def preparations(request: RenderRequest) -> list[Command]:
     ]
     if request.format == "pdf":
         commands.append(("Fetch.enable", documents.LOOK_AT_ANSWERS))
+        # A page made to be printed prints itself at load, and Chrome does not print one page twice at a time.
+        commands.append(("Page.addScriptToEvaluateOnNewDocument", {"source": "print = () => {}"}))
     return commands
 
 

@@ -221,3 +221,45 @@ async def test_a_short_url_is_whole_and_not_marked(rendering, pages):
     headers = dict((await rendering(pages.url("/page#é"))).headers)
     assert headers["Farm-Page-Url"] == pages.url("/page#%C3%A9")
     assert "Farm-Page-Url-Chars" not in headers
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<script>document.documentElement.remove()</script>",
+        "<script>onload = () => window.close()</script>",
+        "<script>onload = () => print()</script>",
+        "<frameset><frame src=/page></frameset>",
+        "<meta http-equiv=Content-Security-Policy content=\"require-trusted-types-for 'script'\">",
+        "<script>onload = () => { document.open(); document.write('new') }</script>",
+    ],
+    ids=["no root", "closes itself", "prints", "frameset", "trusted types", "written anew"],
+)
+@pytest.mark.parametrize("kind", ["json", "png", "pdf"])
+async def test_an_odd_page_is_a_page(rendering, pages, markup, kind):
+    ok(await rendering(raw(pages, markup), format=kind, full_page=True))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "let a = 1; for (let i = 0; i < 900; i++) a = [a]; a",
+        "Symbol('x')",
+        "window",
+        "new Proxy({}, {ownKeys() { throw 1 }})",
+        "throw null",
+        "throw {get description() { return 1 }}",
+        "Promise.reject(Symbol('x'))",
+    ],
+)
+async def test_a_script_s_value_that_cannot_be_told_is_a_failed_script(rendering, pages, script):
+    answer = await rendering(pages.url("/page"), script=script, format="json")
+    assert (answer.status, json.loads(answer.body)["reason"]) == (422, "script-failed")
+
+
+@pytest.mark.parametrize(
+    "markup", ["<script>onload = () => location.reload()</script>", "<meta http-equiv=refresh content=0>"]
+)
+async def test_a_page_that_never_stays_is_given_up_in_time(rendering, pages, markup):
+    answer = await rendering(raw(pages, markup), timeout_s=2)
+    assert (answer.status, json.loads(answer.body)["reason"]) == (504, "not-settled")

@@ -1,14 +1,16 @@
 """Name look-ups against a DNS server of the test's own: one that answers some names and says nothing to others."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from farmagent.render import names
+from farmagent.render import names, render
 from farmagent.render.gate import opened as gate_opened
 from farmagent.render.targets import TargetPolicy
 
@@ -74,6 +76,23 @@ async def test_sixty_names_without_an_answer_hold_nobody_up(tmp_path: Path) -> N
         ended = await asyncio.gather(*waiting, return_exceptions=True)
         assert {type(one) for one in ended} == {asyncio.CancelledError}
         assert list(await other("good.test", 80)) == [ip_address("127.0.0.7")]
+
+
+@pytest.mark.chrome
+async def test_a_page_of_unanswered_names_does_not_hold_up_the_next_job(
+    tmp_path: Path, chrome: str, pages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty pictures whose names nobody answers; the job gives up, and the next page is there before its own time."""
+    policy = TargetPolicy.parse("127.0.0.0/8")
+    markup = "".join(f"<img src=//n{n}.silent.test/>" for n in range(60))
+    async with serving(tmp_path, page_test="127.0.0.1") as (server, conf):
+        here = names.opened
+        monkeypatch.setattr(names, "opened", lambda: here(conf))
+        for path, status in ((f"/raw?html={quote(markup)}", 504), ("/page", 200)):
+            job = {"url": pages.url(path, "page.test"), "timeout_s": 6}
+            answer = await render(chrome, json.dumps(job).encode(), policy=policy)
+            assert answer.status == status, answer.body
+        assert len({name for name in server.asked if "silent" in name}) > 6
 
 
 async def test_a_gate_that_closes_ends_its_look_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
