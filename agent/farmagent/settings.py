@@ -150,7 +150,7 @@ class Settings:
     )
     grace_s: float = _setting(3600.0, _seconds, "after SIGTERM, how long a running session may go on")
     heartbeat_s: float = _setting(
-        2.0,
+        1.5,
         _seconds,
         "how often Chrome is asked for its version; 3 unanswered in a row mean frozen, unless it works: then 60 s do",
     )
