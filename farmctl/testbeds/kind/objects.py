@@ -123,9 +123,8 @@ class Api:
         except (config.ConfigException, OSError) as error:
             raise StageError(f"no way into the cluster: {error}", hint="farmctl up repairs it") from error
         made.configuration.retries = False
-        made.configuration.proxy = (
-            None  # a cluster on this machine: a proxy of the environment has no way to it
-        )
+        # A cluster on this machine: a proxy of the environment has no way to it.
+        made.configuration.proxy = None
         fresh = client.ApiClient(made.configuration)  # the pool takes the setting when it is made
         return (
             client.CoreV1Api(fresh),
