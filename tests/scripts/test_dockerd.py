@@ -86,3 +86,29 @@ def test_one_that_does_not_start_is_told_by_its_own_words_and_leaves_nothing(mac
     assert done.returncode == 4
     assert "no overlay here" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("breaks", ["", "scenario mid-job-kill"])
+def test_a_farm_on_docker_takes_podmans_images_and_goes_down_whatever_happens(tmp_path, breaks):
+    root, calls = tmp_path / "checkout", tmp_path / "calls"
+    for folder in (".ci", ".venv/bin", "path"):
+        (root / folder).mkdir(parents=True)
+    shutil.copy2(SCRIPT.with_name("on_docker"), root / ".ci")
+    note = f'echo "$(basename "$0") $* $KIND_EXPERIMENTAL_PROVIDER" >> {calls}\n'
+    scripts = {
+        ".venv/bin/farmctl": f'{note}[ "$1" != images ] || printf "here\\nmoved\\nabsent\\n"; [ "$*" != "$BREAKS" ]',
+        "path/docker": f'case "$*" in "image inspect here") exit 0;; load) {note} cat >/dev/null;; *) exit 1;; esac',
+        "path/podman": f'case "$*" in "image exists absent") exit 1;; save*) {note} echo tar;; esac',
+    }
+    for path, body in scripts.items():
+        (root / path).write_text(f"#!/bin/bash\n{body}\n")
+        (root / path).chmod(0o755)
+    env = {"PATH": f"{root}/path:/usr/bin:/bin", "BREAKS": breaks}
+    done = subprocess.run([root / ".ci/on_docker"], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) is (not breaks)
+    told = [line.strip() for line in calls.read_text().splitlines()]
+    assert told[0] == "farmctl images list -o name podman"
+    assert set(told[1:3]) == {"podman save --format docker-archive moved", "docker load"}
+    assert told[3] == "farmctl up --testbed kind --name farm-ci-docker docker"
+    assert told[-1] == "farmctl down docker"
+    assert ("farmctl status docker" in told) is (not breaks)
