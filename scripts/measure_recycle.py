@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
@@ -123,18 +124,19 @@ class Agent:
 
 
 def first_page(socket_: ClientConnection, url: str) -> None:
-    """As a CDP client does it: a target, attached, navigated, loaded."""
+    """As a CDP client does it: the page that is there, attached, navigated, loaded."""
 
     def send(
         number: int, method: str, params: dict[str, object], session: str | None = None
-    ) -> dict[str, str]:
+    ) -> dict[str, Any]:
         message: dict[str, object] = {"id": number, "method": method, "params": params}
         socket_.send(json.dumps(message | ({"sessionId": session} if session else {})))
         while (answer := json.loads(socket_.recv(LIMIT_S))).get("id") != number:
             pass
         return dict(answer["result"])
 
-    target = send(1, "Target.createTarget", {"url": "about:blank"})["targetId"]
+    there = [one for one in send(1, "Target.getTargets", {})["targetInfos"] if one["type"] == "page"]
+    target = there[0]["targetId"]
     session = send(2, "Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
     send(3, "Page.enable", {}, session)
     send(4, "Page.navigate", {"url": url}, session)

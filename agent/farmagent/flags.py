@@ -24,7 +24,7 @@ TUNED = (
     "--disable-component-extensions-with-background-pages",
     "--disable-default-apps",
     f"--disable-features={FEATURES_OFF}",
-    "--no-startup-window",  # half the CPU to the first answer; the first page pays the rest
+    "--no-startup-window",  # half the CPU to the first answer; the page that the agent opens then pays the rest
 )
 QUIET = (
     "--no-first-run",
