@@ -99,3 +99,9 @@ def test_an_ipv6_door_is_written_as_in_urls(tmp_path, monkeypatch):
     with pytest.raises(UsageError) as caught:
         address("::1:9322")
     assert caught.value.hint == "farmctl up --door '[::1]:9322'"
+
+
+def test_kind_says_at_once_that_its_door_is_ipv4(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("FARMCTL_STATE", str(tmp_path / "state"))
+    assert cli.main(["up", "--testbed", "kind", "--door", "[::1]:9322"]) == 2
+    assert "farmctl up --door 127.0.0.1:9322" in capsys.readouterr().err
