@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import h11
 import msgspec
+from farmwire import bounds
 
 from farmagent.connections import Connection
 
-HEAD_LIMIT_BYTES = 16 * 1024
-SESSION_HEAD_LIMIT_BYTES = 32 * 1024  # the caller's own head, which the door bounded and then added to
+HEAD_LIMIT_BYTES = bounds.HEAD_BYTES
 
 Headers = Sequence[tuple[str, str]]
 
@@ -59,9 +59,11 @@ class Request:
         return ", ".join(values) if values else None
 
     def asks_upgrade_to(self, protocol: str) -> bool:
-        words = (self.header("connection") or "").lower().split(",")
-        upgrade = (self.header("upgrade") or "").lower()
-        return "upgrade" in (word.strip() for word in words) and upgrade == protocol
+        """Whether the protocol is among those that are offered (RFC 9110, 7.8: both headers are lists)."""
+        return self._lists("connection", "upgrade") and self._lists("upgrade", protocol)
+
+    def _lists(self, name: str, word: str) -> bool:
+        return word in (item.strip() for item in (self.header(name) or "").lower().split(","))
 
 
 def as_json(value: Any) -> bytes:

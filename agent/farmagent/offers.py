@@ -3,13 +3,13 @@
 import re
 from dataclasses import dataclass
 
-from farmwire import headers
+from farmwire import bounds, headers
 
 from farmagent.http_head import BadRequest, Request
 
 ID = re.compile(r"[0-9A-Za-z._-]{1,64}")
-PUBLIC_BASE = re.compile(r"wss?://[!-~]{1,2000}")
-MAX_S_LIMIT = 10_000_000
+PUBLIC_BASE = re.compile(rf"wss?://[!-~]{{1,{bounds.PUBLIC_BASE_CHARS}}}")
+WHOLE = re.compile(r"[0-9]{1,15}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,6 @@ def _whole(request: Request, name: str, default: int | None) -> int | None:
     text = request.header(name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdecimal() or int(text) > MAX_S_LIMIT:
-        raise BadRequest(400, f"{name} must be a whole number")
+    if not WHOLE.fullmatch(text) or int(text) > bounds.WHOLE_NUMBER:
+        raise BadRequest(400, f"{name} must be a whole number, at most {bounds.WHOLE_NUMBER}")
     return int(text)

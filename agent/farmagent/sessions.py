@@ -10,18 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from farmwire import paths
+from farmwire import bounds, paths
 from farmwire.reasons import End
 
 from farmagent import chrome_http, json_pages, races
 from farmagent.browsers import Browser
 from farmagent.connections import Connection, PeerGone, connect
 from farmagent.errors import ChromeLostError
-from farmagent.http_head import SESSION_HEAD_LIMIT_BYTES, BadRequest, HttpServerSide, Request, as_json
+from farmagent.http_head import BadRequest, HttpServerSide, Request, as_json
 from farmagent.offers import Offer
 
 CLOSE = ("Connection", "close")
-BODY_LIMIT_BYTES = 256 * 1024
 CHROME_CONNECT_S = 5.0
 CHROME_HEAD_LIMIT_BYTES = 64 * 1024
 VERDICT_S = 1.0  # how long a Chrome that no longer answers may take to be told dead by its watcher
@@ -98,7 +97,7 @@ async def _serve(connection: Connection, place: SessionPlace) -> End:
         return _peer_end(connection)
     place.used()
     connection.unread(first)
-    http = HttpServerSide(connection, head_limit=SESSION_HEAD_LIMIT_BYTES)
+    http = HttpServerSide(connection, head_limit=bounds.REWRITTEN_HEAD_BYTES)
     try:
         request = await http.next_request(idle_s=None, head_s=place.body_limit_s)
         if request is None:
@@ -112,7 +111,7 @@ async def _serve(connection: Connection, place: SessionPlace) -> End:
 
 
 async def _route(http: HttpServerSide, request: Request, place: SessionPlace) -> End:
-    if request.asks_upgrade_to("websocket"):
+    if request.method == "GET" and request.asks_upgrade_to("websocket"):
         return await _splice(http, request, place)
     process = place.chrome.process
     if process is None:
@@ -122,7 +121,7 @@ async def _route(http: HttpServerSide, request: Request, place: SessionPlace) ->
         headers = [("Content-Type", answer.content_type), ("Cache-Control", "no-store")]
         await _answer(http, place, answer.status, answer.body, headers)
     elif request.path == paths.RENDER and request.method == "POST":
-        body = await http.body(limit_bytes=BODY_LIMIT_BYTES, limit_s=place.body_limit_s)
+        body = await http.body(limit_bytes=bounds.RENDER_BODY_BYTES, limit_s=place.body_limit_s)
         rendered = await place.renderer(process.ws_url, body)
         await _answer(http, place, rendered.status, rendered.body, rendered.headers)
     else:

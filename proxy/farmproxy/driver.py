@@ -18,7 +18,7 @@ from farmproxy.core.errors import IllegalEvent
 from farmproxy.core.farm import Farm
 from farmproxy.dials import DialDesk, Dialling, Exhausted
 from farmproxy.endings import Endings
-from farmproxy.handshakes import AnswerReader, Failed, Leased, lease_request, uid_of
+from farmproxy.handshakes import NOT_TAKEN, AnswerReader, Failed, Leased, lease_request, told_by, uid_of
 from farmproxy.leases import Kind, Lease, LeaseBook
 from farmproxy.metrics import Metrics
 from farmproxy.questions import Questions
@@ -240,7 +240,7 @@ class Driver:
         self._desk.poller.close(dialling.sock)
         del self.parties[party.lease.id]
         self.tell(ev.DialFailed(party.lease.id, DialResult.ABANDONED))
-        party.refuse(Refusal.POD_LOST, "a fault of the proxy's own; its log says more")
+        party.refuse(Refusal.PROXY_FAULT, "a fault of the proxy's own; its log says more")
 
     def _dial_failed(self, command: cmd.Dial, party: Party, failed: Failed) -> None:
         self._metrics.dials[failed.result].inc()
@@ -248,6 +248,12 @@ class Driver:
             del self.parties[command.id]
             self.tell(ev.DialFailed(command.id, failed.result))
             party.pass_on(failed.status, failed.body)
+            return
+        if failed.result is DialResult.REJECTED:
+            self._log.error("handshake-rejected", pod=command.pod_name, **told_by(failed))
+            del self.parties[command.id]
+            self.tell(ev.DialFailed(command.id, failed.result))
+            party.refuse(Refusal.PROXY_FAULT, NOT_TAKEN)
             return
         self.tell(ev.DialFailed(command.id, failed.result, failed.busy))
         if failed.result in FAULTS:

@@ -1,12 +1,13 @@
 """The lease handshake as pure text and outcomes: what is asked of an agent, and what its answer means.
 
-Three classes of answer: the pod's state (409), the caller's own fault (4xx with scope "caller"), and faults.
+Classes of answer: the pod's state (409), the caller's own fault (4xx with scope "caller"), the proxy's own (an agent's 400
+or 431), and faults of the pod.
 """
 
 from dataclasses import dataclass
 
 import msgspec
-from farmwire import headers, paths
+from farmwire import bounds, headers, paths
 from farmwire.reasons import SCOPE_CALLER, Busy, DialResult
 
 from farmproxy.agent_answers import BODY_LIMIT, AnswerHead, Garbage, read_head
@@ -14,6 +15,10 @@ from farmproxy.agent_answers import BODY_LIMIT, AnswerHead, Garbage, read_head
 _BUSY = {str(busy): busy for busy in Busy}
 _UPGRADE = headers.UPGRADE_TOKEN.encode()
 _LEASE, _POD = headers.LEASE.lower().encode(), headers.POD.lower().encode()
+NOT_TAKEN = "the agent did not take the proxy's own request for the lease; the proxy's log says more"
+_NOT_TAKEN_STATUS = frozenset(
+    {400, 431}
+)  # with an agent's JSON: a stranger at the pod's address says it in HTML
 NOT_RUNNING = 404  # a join of a lease that this pod does not run
 
 
@@ -29,7 +34,7 @@ class Preparing:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """No lease. ``status`` and ``body`` are an answer that is the caller's (or a join's 404)."""
+    """No lease. ``status`` and ``body`` are an answer that is the caller's, or the proxy's (or a join's 404)."""
 
     result: DialResult
     busy: Busy | None = None
@@ -88,9 +93,15 @@ def _request(
     return (
         f"GET {paths.LEASE} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\n"
         f"Upgrade: {headers.UPGRADE_TOKEN}\r\n{named}: {lease}\r\n{_key_line(key)}"
-        f"{headers.LEASE_MAX_S}: {max_s}\r\n{headers.WAITED_MS}: {waited_ms}\r\n{headers.DIALS}: {dials}\r\n"
+        f"{headers.LEASE_MAX_S}: {_bounded(max_s)}\r\n{headers.WAITED_MS}: {_bounded(waited_ms)}\r\n"
+        f"{headers.DIALS}: {_bounded(dials)}\r\n"
         f"{headers.PUBLIC_BASE}: {public_base}\r\n{more}\r\n"
     ).encode("latin-1")
+
+
+def told_by(failed: Failed) -> dict[str, object]:
+    """An agent's refusal as fields of a log line."""
+    return {"status": failed.status, "answer": failed.body[:300].decode("utf-8", "replace")}
 
 
 def uid_of(pod_key: str) -> str | None:
@@ -177,9 +188,15 @@ class AnswerReader:
             return Failed(DialResult.CALLER, status=status, body=body)
         if status == 409 and told.reason in _BUSY:
             return Failed(DialResult.BUSY, busy=_BUSY[told.reason])
+        if status in _NOT_TAKEN_STATUS and told.reason:
+            return Failed(DialResult.REJECTED, status=status, body=body)
         if self._join and status == NOT_RUNNING:
             return Failed(DialResult.GARBAGE, status=status)
         return Failed(DialResult.GARBAGE)
+
+
+def _bounded(number: int) -> int:
+    return min(number, bounds.WHOLE_NUMBER)
 
 
 def _key_line(key: str | None) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from farmwire import bounds
 from structlog.typing import FilteringBoundLogger
 
 from farmproxy.settings import SettingsError
@@ -144,8 +145,10 @@ def parse_tokens(text: str) -> list[tuple[bytes, str]]:
 def parse_key(text: str) -> str:
     """The key as one header value."""
     key = text.strip()
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise ValueError("allowed: one line of printable ASCII without spaces")
+    if not 0 < len(key) <= bounds.KEY_CHARS or not key.isascii() or not key.isprintable() or " " in key:
+        raise ValueError(
+            f"allowed: one line of printable ASCII without spaces, at most {bounds.KEY_CHARS} characters"
+        )
     return key
 
 

@@ -17,6 +17,7 @@ class Refusal(StrEnum):
     HEAD_TIMEOUT = "head-timeout"
     BODY_TOO_LARGE = "body-too-large"
     QUEUE_FULL = "queue-full"
+    PROXY_FAULT = "proxy-fault"  # a defect of the proxy's, which its log tells more about
     HEAD_TOO_LARGE = "head-too-large"
     POD_LOST = "pod-lost"
     HOLD_TIMEOUT = "hold-timeout"
@@ -48,6 +49,7 @@ ANSWERS: dict[Refusal, Answer] = {
     Refusal.BODY_TOO_LARGE: Answer(413, "Content Too Large"),
     Refusal.QUEUE_FULL: Answer(429, "Too Many Requests", 5),
     Refusal.HEAD_TOO_LARGE: Answer(431, "Request Header Fields Too Large"),
+    Refusal.PROXY_FAULT: Answer(500, "Internal Server Error"),
     Refusal.POD_LOST: Answer(502, "Bad Gateway", 0),
     Refusal.HOLD_TIMEOUT: Answer(503, "Service Unavailable", 5),
     Refusal.NO_FREE_POD: Answer(503, "Service Unavailable", 1),
@@ -87,11 +89,12 @@ class Busy(StrEnum):
 
 
 class DialResult(StrEnum):
-    """Label of farmproxy_dials_total. All but the first three are faults that set the pod aside."""
+    """Label of farmproxy_dials_total. Those of ``FAULTS`` set the pod aside."""
 
     LEASED = "leased"
     BUSY = "busy"  # a 409 of any kind
     CALLER = "caller"  # a 4xx with scope "caller"
+    REJECTED = "rejected"  # a 400 or 431 of an agent's: the proxy's own request is at fault, not the pod
     REFUSED = "refused"  # connection refused or reset before an answer
     TIMEOUT = "timeout"  # no connection, no first answer, or no 101 within its limit
     BROKEN = "broken"  # closed before the first caller byte was written

@@ -5,11 +5,12 @@
 import re
 from dataclasses import dataclass
 
+from farmwire import bounds
 from farmwire.reasons import Refusal
 
 from farmproxy.door.refusals import Refused
 
-HEAD_LIMIT = 16 * 1024  # bytes; a browser's largest cookies and a long token fit
+HEAD_LIMIT = bounds.HEAD_BYTES
 FIELDS_LIMIT = 100
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
@@ -17,7 +18,9 @@ _REQUEST_LINE = re.compile(rb"(%b{1,32}) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])" %
 _FIELD = re.compile(rb"(?m)^((%b+):([\t\x20-\x7e\x80-\xff]*)\r\n)" % _TOKEN)
 _STARTS = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _ABSOLUTE = re.compile(rb"(?:https?|wss?)://([^/?#]*)(.*)", re.IGNORECASE)
-_HOST = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_HOST = re.compile(
+    rb"(?:[0-9A-Za-z._~!$&'()*+,;=%%-]{1,%d}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?" % bounds.HOST_CHARS
+)
 _SINGLE = frozenset({b"host", b"content-length", b"transfer-encoding"})
 _BARE_NEWLINE = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 

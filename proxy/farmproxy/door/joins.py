@@ -10,7 +10,16 @@ from farmproxy.door import answers
 from farmproxy.door.callers import head_for_pod, refusal_for, request_for
 from farmproxy.door.door import EARLY_LIMIT, NO_MEMORY, Door
 from farmproxy.door.heads import Head
-from farmproxy.handshakes import NOT_RUNNING, AnswerReader, Failed, Leased, join_request, uid_of
+from farmproxy.handshakes import (
+    NOT_RUNNING,
+    NOT_TAKEN,
+    AnswerReader,
+    Failed,
+    Leased,
+    join_request,
+    told_by,
+    uid_of,
+)
 from farmproxy.leases import Lease
 from farmproxy.relay import Tunnel
 from farmproxy.sockets import Socket, authority
@@ -38,7 +47,7 @@ def tell_renewed(door: Door, lease: Lease) -> None:
         if isinstance(outcome, Leased):
             door.poller.close(dialling.sock)
         else:
-            door.log.warning("renewal-unheard", lease=lease.id, result=outcome.result)
+            door.log.warning("renewal-unheard", lease=lease.id, result=outcome.result, **told_by(outcome))
 
     try:
         joining(door, lease, done).start()
@@ -99,6 +108,9 @@ class Join:
         elif outcome.result is DialResult.CALLER:
             self._door.metrics.refusals[Refusal.CALLER].inc()
             self._door.farewells.say(self.sock, answers.passed_on(outcome.status, outcome.body))
+        elif outcome.result is DialResult.REJECTED:
+            self._door.log.error("handshake-rejected", pod=self.lease.pod, **told_by(outcome))
+            self._door.refuse(self.sock, Refusal.PROXY_FAULT, NOT_TAKEN)
         else:
             self._door.refuse(
                 self.sock, Refusal.POD_LOST, f"the lease's pod cannot be joined: {outcome.result}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import unquote
 
+from farmwire import bounds
 from farmwire.reasons import Refusal
 
 from farmproxy.door.heads import Head
@@ -12,7 +13,7 @@ from farmproxy.door.refusals import Refused
 from farmproxy.door.wishes import KEY_SHOWN, LAUNCH_KEYS, from_headers, read_query, without_token
 from farmproxy.ids import is_id
 
-BODY_LIMIT = 256 * 1024  # POST /render, bytes
+BODY_LIMIT = bounds.RENDER_BODY_BYTES
 API_BODY_LIMIT = 16 * 1024  # POST /leases and renew, bytes
 
 
@@ -148,8 +149,8 @@ def _check_frame(head: Head, intent: Intent) -> None:
     has_body = head.chunked or head.content_length > 0
     if head.old and (does in LEASING or does is Does.JOIN):
         raise Refused(Refusal.HTTP_VERSION, "a lease needs HTTP/1.1")
-    if does is Does.JOIN:
-        return
+    if does is Does.JOIN and not is_upgrade(head):
+        return  # what the lease's own pod takes is its own affair
     limit = _WITH_BODY.get(does)
     if has_body and limit is None:
         raise Refused(Refusal.BAD_REQUEST, "this request carries no body")

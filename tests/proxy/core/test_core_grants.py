@@ -52,8 +52,13 @@ def test_a_requeued_caller_keeps_its_deadline(talk) -> None:
 
 @pytest.mark.parametrize("result", sorted(set(DialResult) - {DialResult.LEASED}))
 def test_what_a_dial_s_result_does_to_pod_and_caller(talk, result: DialResult) -> None:
-    states = {DialResult.BUSY: "unready", DialResult.CALLER: "free", DialResult.ABANDONED: "free"}
-    over = result in (DialResult.CALLER, DialResult.ABANDONED)
+    states = {
+        DialResult.BUSY: "unready",
+        DialResult.CALLER: "free",
+        DialResult.REJECTED: "free",
+        DialResult.ABANDONED: "free",
+    }
+    over = result in (DialResult.CALLER, DialResult.REJECTED, DialResult.ABANDONED)
     talk.seen("u1")
     talk.arrive("c1")
     commands = talk.fail("c1", result, Busy.BUSY if result is DialResult.BUSY else None)

@@ -46,7 +46,7 @@ LIMITS = Limits(
 )
 KEYS = [f"u{n}" for n in range(5)]
 POOLS = ["a", "b"]
-FAILURES = sorted(FAULTS | {DialResult.BUSY, DialResult.CALLER, DialResult.ABANDONED})
+FAILURES = sorted(FAULTS | {DialResult.BUSY, DialResult.CALLER, DialResult.REJECTED, DialResult.ABANDONED})
 
 
 @dataclass
@@ -218,7 +218,7 @@ class FarmMachine(RuleBasedStateMachine):
     def dial_fails(self, data: st.DataObject, result: DialResult, busy: Busy) -> None:
         id_ = data.draw(st.sampled_from(self.those("dialling")))
         caller = self.callers[id_]
-        if result in (DialResult.CALLER, DialResult.ABANDONED):
+        if result in (DialResult.CALLER, DialResult.REJECTED, DialResult.ABANDONED):
             self.finish(id_, result)
         else:
             caller.where, caller.failed_on = "waiting", caller.pod

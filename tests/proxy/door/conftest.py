@@ -88,6 +88,11 @@ async def serve_render(pod, shake):
     shake.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
+async def hang_leased(pod, shake):
+    shake.accept(pod)
+    await shake.reader.read()
+
+
 async def hang(pod, shake):
     await shake.reader.read()
 
@@ -364,6 +369,7 @@ class Fakes:
     serve_echo = staticmethod(serve_echo)
     serve_render = staticmethod(serve_render)
     hang = staticmethod(hang)
+    hang_leased = staticmethod(hang_leased)
     answer = staticmethod(answer)
     busy = staticmethod(busy)
     json_answer = staticmethod(json_answer)

@@ -61,7 +61,7 @@ async def test_a_bug_costs_its_own_caller_only(farm, fakes, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(callers, "request_for", lambda *_: 1 / 0)
         ill = await farm.upgrade()
-        assert await ill.refusal() == (502, "pod-lost")
+        assert await ill.refusal() == (500, "proxy-fault")
     well.send(b"x")
     assert await well.reader.readexactly(1) == b"x"
     assert len(farm.log.of("bug")) == 1
