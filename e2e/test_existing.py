@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from farmctl.testbeds.kind import waiting
+
 pytestmark = [pytest.mark.timeout(900, func_only=True), pytest.mark.usefixtures("only_on_kind")]
 GUEST, TOKEN = "guest", "t0ken-of-a-guest"
 NAMES = (GUEST, f"{GUEST}.svc", f"{GUEST}.svc.cluster.local")
@@ -65,10 +67,13 @@ def test_a_farm_in_a_namespace_of_somebody_else_serves_callers_inside_and_goes_w
         names = ["proxy", *(f"proxy.{rest}" for rest in NAMES)]
         for query, answer in ((f"?token={TOKEN}", "200"), ("", "401")):
             script = ASK.format(names=names, query=query)
-            said = cluster.kubectl(
-                "exec", "-n", GUEST, pod["metadata"]["name"], "--", "/opt/farm/bin/python", "-c", script
-            )
-            assert said.split() == [answer] * len(names)
+            words = ("exec", "-n", GUEST, pod["metadata"]["name"], "--", "/opt/farm/bin/python", "-c", script)
+
+            def answered(words=words, answer=answer) -> bool:
+                return cluster.kubectl(*words).split() == [answer] * len(names)
+
+            # The cluster's name server and its packet filters learn of a new Service in their own time.
+            waiting.wait_for(answered, f"each name is answered by {answer}", timeout_s=120)
         status = farmctl(guest, "status", "-o", "json")
         assert status.returncode == 0, status.stderr
     finally:
