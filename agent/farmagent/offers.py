@@ -9,6 +9,7 @@ from farmagent.http_head import BadRequest, Request
 
 ID = re.compile(r"[0-9A-Za-z._-]{1,64}")
 PUBLIC_BASE = re.compile(rf"wss?://[!-~]{{1,{bounds.PUBLIC_BASE_CHARS}}}")
+ORIGIN = re.compile(rf"[!-~]{{1,{bounds.ORIGIN_CHARS}}}")
 WHOLE = re.compile(r"[0-9]{1,15}")
 
 
@@ -24,6 +25,7 @@ class Offer:
     public_base: str
     profile: str
     launch: str
+    allow_origin: str
 
     def answer_headers(self, pod: str) -> list[tuple[str, str]]:
         """What the head of the caller's answer must carry."""
@@ -32,6 +34,7 @@ class Offer:
             (headers.POD, pod),
             (headers.WAITED_MS, self.waited_ms),
             (headers.DIALS, self.dials),
+            *(headers.readable_by(self.allow_origin) if self.allow_origin else []),
         ]
 
 
@@ -46,6 +49,9 @@ def read(request: Request) -> Offer:
     base = request.header(headers.PUBLIC_BASE) or f"ws://{request.header('host')}"
     if not PUBLIC_BASE.fullmatch(base):
         raise BadRequest(400, f"{headers.PUBLIC_BASE} must be a ws:// or wss:// URL")
+    origin = request.header(headers.ALLOW_ORIGIN) or ""
+    if origin and not ORIGIN.fullmatch(origin):
+        raise BadRequest(400, f"{headers.ALLOW_ORIGIN} is no origin")
     max_s = _whole(request, headers.LEASE_MAX_S, None)
     return Offer(
         lease=identity,
@@ -56,6 +62,7 @@ def read(request: Request) -> Offer:
         public_base=base.rstrip("/"),
         profile=request.header(headers.PROFILE) or "",
         launch=request.header(headers.LAUNCH) or "",
+        allow_origin=origin,
     )
 
 

@@ -190,6 +190,7 @@ class Driver:
             dials=command.dials,
             public_base=lease.public_base,
             launch=lease.launch,
+            allow_origin=lease.allow_origin,
         )
         dialling = Dialling(
             self._desk,

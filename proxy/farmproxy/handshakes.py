@@ -66,17 +66,27 @@ def lease_request(
     dials: int,
     public_base: str,
     launch: str = "",
+    allow_origin: str = "",
 ) -> bytes:
     """GET /lease for a new lease; ``launch`` as ``farmwire.launch_options`` writes it."""
-    more = f"{headers.LAUNCH}: {launch}\r\n" if launch else ""
+    more = (f"{headers.LAUNCH}: {launch}\r\n" if launch else "") + _origin_line(allow_origin)
     return _request(host, headers.LEASE, lease, key, max_s, waited_ms, dials, public_base, more)
 
 
 def join_request(
-    host: str, lease: str, *, key: str | None, max_s: int, waited_ms: int, dials: int, public_base: str
+    host: str,
+    lease: str,
+    *,
+    key: str | None,
+    max_s: int,
+    waited_ms: int,
+    dials: int,
+    public_base: str,
+    allow_origin: str = "",
 ) -> bytes:
     """GET /lease for one more connection of a running lease, which may last ``max_s`` from now."""
-    return _request(host, headers.JOIN, lease, key, max_s, waited_ms, dials, public_base)
+    more = _origin_line(allow_origin)
+    return _request(host, headers.JOIN, lease, key, max_s, waited_ms, dials, public_base, more)
 
 
 def _request(
@@ -197,6 +207,10 @@ class AnswerReader:
 
 def _bounded(number: int) -> int:
     return min(number, bounds.WHOLE_NUMBER)
+
+
+def _origin_line(origin: str) -> str:
+    return f"{headers.ALLOW_ORIGIN}: {origin}\r\n" if origin else ""
 
 
 def _key_line(key: str | None) -> str:

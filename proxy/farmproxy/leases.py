@@ -39,6 +39,7 @@ class Lease:
 
     __slots__ = (
         "address",
+        "allow_origin",
         "arrived_at",
         "began_at",
         "began_wall",
@@ -76,6 +77,7 @@ class Lease:
         self.began_at = self.began_wall = self.ended_at = self.expires_at = 0.0
         self.dials = self.bytes_up = self.bytes_down = self.port = 0
         self.pod = self.pod_key = self.address = self.public_base = ""
+        self.allow_origin = ""  # Farm-Allow-Origin
         self.launch = ""  # Farm-Launch, until it runs
         self.joins: set[Joined] | None = None
         self.end: End | None = None

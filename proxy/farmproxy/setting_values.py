@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from farmwire import bounds
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, as Kubernetes names are
@@ -14,6 +16,7 @@ _HOST = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 # Not one that begins as the door's own paths do: whether it still stands before them could then not be told.
 _PREFIX = re.compile(r"(?!/(?:json|leases|devtools|render)(?:/|$))(?:/[0-9A-Za-z_~-][0-9A-Za-z._~-]*)+")
 _PREFIX_LIMIT = 200
+_ORIGIN = re.compile(rf"[!-)+-~]{{1,{bounds.ORIGIN_CHARS}}}")  # ASCII, as browsers send it; no wildcard
 _LONGEST_S = 30 * 24 * 3600.0  # a month: beyond it a number is a slip of the unit
 
 
@@ -116,7 +119,7 @@ def parse_origins(text: str) -> frozenset[str]:
     origins = [item.lower().rstrip("/") for item in split_list(text)]
     for origin in origins:
         parts = urlsplit(origin)
-        if not parts.scheme or not parts.netloc or parts.path or parts.query or "*" in origin:
+        if not parts.scheme or not parts.netloc or parts.path or parts.query or not _ORIGIN.fullmatch(origin):
             msg = (
                 f"{origin!r} is no origin; allowed: scheme://host or scheme://host:port, separated by commas"
             )

@@ -16,11 +16,35 @@ PROFILE = "Farm-Profile"  # a stored Chrome profile, when asked for
 LAUNCH = (
     "Farm-Launch"  # JSON of launch_options: what this lease's Chrome is to be started with, when asked for
 )
+ALLOW_ORIGIN = (
+    "Farm-Allow-Origin"  # a web page's Origin that the door allows: the answer says so to its browser
+)
 POD = "Farm-Pod"  # namespace/name/uid of the pod that answers
 
 PAGE_STATUS = "Farm-Page-Status"  # of /render's answer: the page's own HTTP status
 PAGE_URL = "Farm-Page-Url"  # where the page ended, redirects followed
 PAGE_URL_CHARS = "Farm-Page-Url-Chars"  # its whole length, when Farm-Page-Url had to be cut
 PAGE_REFUSED = "Farm-Page-Refused"  # how many targets of the page were refused, when any was
+
+
+def readable_by(origin: str) -> list[tuple[str, str]]:
+    """Headers (Fetch standard, CORS) by which a browser lets a page of this Origin read an answer and the farm's own headers."""
+    exposed = (
+        LEASE,
+        POD,
+        WAITED_MS,
+        DIALS,
+        PAGE_STATUS,
+        PAGE_URL,
+        PAGE_URL_CHARS,
+        PAGE_REFUSED,
+        "Retry-After",
+    )
+    return [
+        ("Access-Control-Allow-Origin", origin),
+        ("Access-Control-Expose-Headers", ", ".join(exposed)),
+        ("Vary", "Origin"),
+    ]
+
 
 UPGRADE_TOKEN = "farm-lease"  # the Upgrade header's value in request and 101

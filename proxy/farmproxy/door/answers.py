@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from farmwire import paths
+from farmwire import headers, paths
 from farmwire.reasons import ANSWERS, Refusal
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -35,6 +35,22 @@ def nothing(*, close: bool = False) -> bytes:
     return b"HTTP/1.1 204 No Content\r\nCache-Control: no-store\r\n%b\r\n" % (_CLOSE if close else b"")
 
 
+def preflight(wanted: bytes | None, *, close: bool = False) -> bytes:
+    """204 to a browser's question before a page's request; ``wanted``: the headers that the page would send."""
+    return (
+        b"HTTP/1.1 204 No Content\r\nAccess-Control-Allow-Methods: GET, HEAD, POST, PUT, DELETE\r\n"
+        b"Access-Control-Allow-Headers: %b\r\nAccess-Control-Max-Age: %d\r\n%b\r\n"
+        % (wanted or b"Authorization, Content-Type", _PREFLIGHT_S, _CLOSE if close else b"")
+    )
+
+
+def readable(answer: bytes, origin: bytes) -> bytes:
+    """The same answer, readable by web pages of this allowed Origin."""
+    start, end, rest = answer.partition(b"\r\n")
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.readable_by(origin.decode("latin-1")))
+    return b"".join((start, end, lines.encode("latin-1"), rest))
+
+
 def version(learnt: dict[str, str], host: str, query: bytes | None, *, secure: bool) -> dict[str, str]:
     """Body of /json/version: each connection to its socket URL is a lease of its own, the query (token too) kept."""
     scheme = "wss" if secure else "ws"
@@ -43,6 +59,7 @@ def version(learnt: dict[str, str], host: str, query: bytes | None, *, secure: b
 
 
 _CLOSE = b"Connection: close\r\n"
+_PREFLIGHT_S = 600  # a browser asks no more often; an Origin that is no longer allowed gets 403 all the same
 
 
 def _phrase(status: int) -> str:

@@ -117,7 +117,7 @@ class SessionCaller:
     def pass_on(self, status: int, body: bytes) -> None:
         self._door.metrics.refusals[Refusal.CALLER].inc()
         self._door.log.info("caller-refused", reason=Refusal.CALLER)
-        self._door.farewells.say(self.sock, answers.passed_on(status, body))
+        self._door.say(self.sock, answers.passed_on(status, body))
 
     def close(self, end: End) -> None:
         if self._tunnel is not None:

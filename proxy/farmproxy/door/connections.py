@@ -92,6 +92,7 @@ class Connection:
         """Whether a whole head was read and accepted."""
         buffer = self._buffer
         bare = buffer.startswith(b"HEAD ")
+        self._door.allowed.pop(self.sock.fileno(), None)  # of the request before, or of another connection
         try:
             end = heads.end_of(buffer)
             if end < 0:
@@ -99,7 +100,7 @@ class Connection:
                 self._reserve()
                 return False
             head = heads.parse(bytes(buffer[:end]))
-            intent, host, secure = self._door.judge(head, self.peer)
+            intent, host, secure = self._door.judge(head, self.peer, self.sock)
         except Refused as refused:
             self._refuse(refused.reason, refused.detail, bare=bare)
             return False
@@ -107,7 +108,7 @@ class Connection:
         self._close = head.old or head.has_token(b"connection", b"close")
         self._seen = (head, intent, host, secure)
         if intent.does in _WITH_JSON and head.value(b"expect") is not None:
-            return self._send(answers.CONTINUE)
+            return self._write(answers.CONTINUE)
         return True
 
     def _serve(self) -> bool:
@@ -138,6 +139,8 @@ class Connection:
 
     def _answer(self, head: Head, intent: Intent, host: str, body: bytes, *, secure: bool) -> bytes:
         door, bare = self._door, head.method == b"HEAD"
+        if intent.does is Does.PREFLIGHT:
+            return answers.preflight(head.value(b"access-control-request-headers"), close=self._close)
         if intent.does not in {Does.VERSION, Does.LIST}:
             return self._api.answer(intent, body, close=self._close)
         door.owner(intent)
@@ -169,6 +172,8 @@ class Connection:
             now=door.clock(),
         )
         lease.launch = wishes.launch
+        if intent.does is Does.RENDER:
+            lease.allow_origin = door.allowed.get(self.sock.fileno(), b"").decode("latin-1")
         lease.public_base = door.public_base(lease, host, secure=secure)
         if intent.does is Does.NAME:
             NamedCaller(door, lease, self, host, secure=secure).arrive(wishes.hold_s, len(body))
@@ -185,8 +190,11 @@ class Connection:
         self._door.heads.stop(self)
         Join(self._door, lease, self.sock, head, intent.target, self._buffer).start()
 
-    def _send(self, data: bytes, *, last: bool = False) -> bool:
+    def _send(self, answer: bytes, *, last: bool = False) -> bool:
         """Write an answer; whether the connection goes on."""
+        return self._write(self._door.readable(self.sock, answer), last=last)
+
+    def _write(self, data: bytes, *, last: bool = False) -> bool:
         try:
             sent = self.sock.send(data)
         except BlockingIOError:

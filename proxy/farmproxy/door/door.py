@@ -86,15 +86,19 @@ class Door:
         self.heads: Timeouts[Connection] = Timeouts(settings.head_timeout_s, clock)
         self.first_use: Timeouts[NamedCaller] = Timeouts(settings.first_use_s, clock)
         self.rejoin: Timeouts[NamedCaller] = Timeouts(settings.rejoin_s, clock)
+        self.allowed: dict[int, bytes] = {}  # Origins of requests under way, by descriptor; most have none
         self.named: dict[str, NamedCaller] = {}  # running leases of POST /leases, by id
 
-    def judge(self, head: Head, peer: str) -> tuple[Intent, str, bool]:
+    def judge(self, head: Head, peer: str, sock: Socket) -> tuple[Intent, str, bool]:
         """What the head asks for, the host and prefix that URLs for this caller begin with, and whether over TLS; or Refused.
 
         Origin and Host come first: a foreign web page learns nothing, not even whether a token would do.
         """
         host, secure = origins.seen_as(head, peer, self.local, self.origin_rules)
         origins.check(head, host, self.origin_rules, token_required=self.tokens.required)
+        origin = head.value(b"origin")
+        if origin is not None:
+            self.allowed[sock.fileno()] = origin
         prefix = origins.prefix_of(head, peer, self.origin_rules)
         if prefix:
             head.path = origins.strip(head.path, prefix)
@@ -126,7 +130,16 @@ class Door:
         """Answer and close; counted and logged, without anything that the caller sent."""
         self.metrics.refusals[reason].inc()
         self.log.info("caller-refused", reason=reason)
-        self.farewells.say(sock, answers.refusal(reason, detail, bare=bare))
+        self.say(sock, answers.refusal(reason, detail, bare=bare))
+
+    def say(self, sock: Socket, answer: bytes) -> None:
+        """Answer and close."""
+        self.farewells.say(sock, self.readable(sock, answer))
+
+    def readable(self, sock: Socket, answer: bytes) -> bytes:
+        """The answer for whoever asked: a web page's browser wants to be told that the page may read it."""
+        origin = self.allowed.get(sock.fileno())
+        return answer if origin is None else answers.readable(answer, origin)
 
     def joined(self, lease: Lease) -> None:
         """A connection was added to the lease."""

@@ -21,7 +21,7 @@ _ABSOLUTE = re.compile(rb"(?:https?|wss?)://([^/?#]*)(.*)", re.IGNORECASE)
 _HOST = re.compile(
     rb"(?:[0-9A-Za-z._~!$&'()*+,;=%%-]{1,%d}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?" % bounds.HOST_CHARS
 )
-_SINGLE = frozenset({b"host", b"content-length", b"transfer-encoding"})
+_SINGLE = frozenset({b"host", b"content-length", b"transfer-encoding", b"origin"})
 _BARE_NEWLINE = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 
 

@@ -25,7 +25,7 @@ from farmproxy.relay import Tunnel
 from farmproxy.sockets import Socket, authority
 
 
-def joining(door: Door, lease: Lease, done: Done) -> Dialling:
+def joining(door: Door, lease: Lease, done: Done, *, allow_origin: bytes = b"") -> Dialling:
     """A dial of the lease's own pod that adds a connection to it; not started."""
     request = join_request(
         authority(lease.address, lease.port),
@@ -35,6 +35,7 @@ def joining(door: Door, lease: Lease, done: Done) -> Dialling:
         waited_ms=lease.waited_ms,
         dials=lease.dials,
         public_base=lease.public_base,
+        allow_origin=allow_origin.decode("latin-1"),
     )
     reader = AnswerReader(lease.id, uid_of(lease.pod_key), join=True)
     return Dialling(door.dials, lease.address, lease.port, request, reader, done)
@@ -74,7 +75,7 @@ class Join:
     def start(self) -> None:
         door, lease = self._door, self.lease
         door.poller.hand_over(self.sock, self._on_waiting)
-        dialling = joining(door, lease, self._dialled)
+        dialling = joining(door, lease, self._dialled, allow_origin=door.allowed.get(self.sock.fileno(), b""))
         try:
             dialling.start()
         except Exhausted:
@@ -107,7 +108,7 @@ class Join:
             self._door.refuse(self.sock, Refusal.NOT_FOUND, "no such lease")
         elif outcome.result is DialResult.CALLER:
             self._door.metrics.refusals[Refusal.CALLER].inc()
-            self._door.farewells.say(self.sock, answers.passed_on(outcome.status, outcome.body))
+            self._door.say(self.sock, answers.passed_on(outcome.status, outcome.body))
         elif outcome.result is DialResult.REJECTED:
             self._door.log.error("handshake-rejected", pod=self.lease.pod, **told_by(outcome))
             self._door.refuse(self.sock, Refusal.PROXY_FAULT, NOT_TAKEN)

@@ -75,7 +75,7 @@ class NamedCaller:
     def pass_on(self, status: int, body: bytes) -> None:
         self._let_go()
         self._door.metrics.refusals[Refusal.CALLER].inc()
-        self._door.farewells.say(self._sock, answers.passed_on(status, body))
+        self._door.say(self._sock, answers.passed_on(status, body))
 
     def close(self, end: End) -> None:
         pod, self._pod = self._pod, None

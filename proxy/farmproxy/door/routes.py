@@ -28,6 +28,7 @@ class Does(Enum):
     END = "end"
     RENEW = "renew"
     JOIN = "join"
+    PREFLIGHT = "preflight"  # a browser asks whether a page of an allowed Origin may ask
 
     __hash__ = object.__hash__  # Enum's own is a Python call each time a member is looked up in a set
 
@@ -61,6 +62,10 @@ class Intent:
 
 def route(head: Head) -> Intent:
     """Refused: 404 for what does not exist, 400 for what is not asked rightly, 413 and 505 for what cannot be."""
+    if _is_preflight(head):
+        intent = Intent(Does.PREFLIGHT, {})
+        _check_frame(head, intent)
+        return intent
     intent = _by_path(head)
     given = from_headers(head)
     if intent.does is Does.JOIN:
@@ -158,6 +163,15 @@ def _check_frame(head: Head, intent: Intent) -> None:
         raise Refused(Refusal.BODY_TOO_LARGE, f"the body is longer than {limit} bytes")
     if head.chunked and does is not Does.RENDER:
         raise Refused(Refusal.BAD_REQUEST, "this body must carry its content-length")
+
+
+def _is_preflight(head: Head) -> bool:
+    """Whatever it asks for: what does not exist is a 404 that the page can read."""
+    return (
+        head.method == b"OPTIONS"
+        and head.value(b"origin") is not None
+        and head.value(b"access-control-request-method") is not None
+    )
 
 
 def is_upgrade(head: Head) -> bool:

@@ -254,3 +254,150 @@ async def test_the_callers_own_farm_headers_never_reach_a_pod(new_farm, fakes, t
     await caller.head()
     assert b"farm-" not in pod.shakes[0].request.lower()
     assert pod.shakes[0].fields["farm-key"] == "agents-key"
+
+
+# Web pages of an allowed Origin: their browsers ask first (Fetch standard, CORS) and show them what they may read
+
+PAGE = "https://app.example"
+
+
+@pytest.fixture
+async def for_pages(new_farm):
+    return new_farm(origins=frozenset({PAGE}), head_timeout_s=0.5)
+
+
+def assert_readable(fields):
+    assert fields["access-control-allow-origin"] == PAGE
+    assert fields["vary"] == "Origin"
+    assert {"Farm-Lease", "Farm-Pod", "Farm-Page-Status", "Retry-After"} <= set(
+        fields["access-control-expose-headers"].split(", ")
+    )
+
+
+@pytest.mark.parametrize(
+    "target", ["/render", "/leases", "/leases/01M8NWAAWR7VZ1W090NQPYFS4R.00/json", "/no?x=1"]
+)
+async def test_a_preflight_of_an_allowed_origin_is_answered(for_pages, target):
+    asked = {
+        "Access_Control_Request_Method": "POST",
+        "Access_Control_Request_Headers": "authorization,farm-pool",
+    }
+    caller = await for_pages.caller(for_pages.request("OPTIONS", target, Origin=PAGE, **asked))
+    status, fields = await caller.head()
+    assert status == 204
+    assert_readable(fields)
+    assert {"GET", "POST", "DELETE"} <= set(fields["access-control-allow-methods"].split(", "))
+    assert fields["access-control-allow-headers"] == "authorization,farm-pool"
+    assert int(fields["access-control-max-age"]) > 0
+    caller.send(for_pages.request("OPTIONS", target, Origin="https://evil.example", **asked))
+    status, fields, _ = await caller.answer()
+    assert status == 403
+    assert "access-control-allow-origin" not in fields
+
+
+async def test_a_preflight_carries_no_body_and_only_pages_send_one(for_pages):
+    asked = {"Origin": PAGE, "Access_Control_Request_Method": "POST"}
+    caller = await for_pages.caller(for_pages.request("OPTIONS", "/render", b"GET / HTTP/1.1", **asked))
+    assert (await caller.answer())[0] == 400
+    caller = await for_pages.caller(for_pages.request("OPTIONS", "/render"))
+    assert (await caller.answer())[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "status"),
+    [
+        ("GET", "/json/version", None, 200),
+        ("GET", "/leases", None, 200),
+        ("GET", "/nowhere", None, 404),
+        ("GET", "/json/version?colour=1", None, 400),
+        ("POST", "/render?hold=0", b"{}", 503),
+        ("POST", "/leases?hold=0", b"{}", 503),
+        ("POST", "/leases", b"{", 400),
+    ],
+)
+async def test_answers_and_refusals_are_readable_by_an_allowed_page(for_pages, method, target, body, status):
+    caller = await for_pages.caller(for_pages.request(method, target, body, Origin=PAGE))
+    answer = await caller.answer()
+    assert answer[0] == status
+    assert_readable(answer[1])
+    plain = await for_pages.caller(for_pages.request(method, target, body))
+    assert "access-control-allow-origin" not in (await plain.answer())[1]
+
+
+async def test_a_kept_connection_forgets_the_page_of_the_request_before(for_pages):
+    caller = await for_pages.get("/json", Origin=PAGE)
+    assert_readable((await caller.answer())[1])
+    caller.send(for_pages.request("GET", "/json"))
+    assert "access-control-allow-origin" not in (await caller.answer())[1]
+
+
+async def test_the_agent_is_told_whose_page_may_read_its_answers(for_pages, fakes):
+    pod = fakes.Pod("a", fakes.serve_render, fakes.hang_leased)
+    joins = []
+
+    async def join(pod, shake):
+        joins.append(shake.fields)
+        shake.accept(pod)
+
+    pod.joins = join
+    await for_pages.add(pod)
+    caller = await for_pages.caller(for_pages.request("POST", "/render", b"{}", Origin=PAGE))
+    assert (await caller.answer())[0] == 200
+    assert pod.shakes[0].fields["farm-allow-origin"] == PAGE
+    assert b"rigin" not in pod.shakes[0].request
+    await for_pages.idle()
+    api = await for_pages.caller(for_pages.request("POST", "/leases", b"{}", Origin=PAGE))
+    status, fields, body = await api.answer()
+    assert status == 201
+    assert_readable(fields)
+    assert "farm-allow-origin" not in pod.shakes[1].fields  # every joining page names its own
+    path = json.loads(body)["urls"]["http"].partition(str(for_pages.address))[2]
+    for origin in ({"Origin": PAGE}, {}):
+        joined = await for_pages.get(path + "/json", **origin)
+        await for_pages.until(lambda: joins)
+        assert joins.pop().get("farm-allow-origin", "") == origin.get("Origin", "")
+        joined.close()
+
+
+async def test_a_held_pages_refusal_is_readable(for_pages):
+    for path in ("/render", "/leases"):
+        caller = await for_pages.caller(for_pages.request("POST", path + "?hold=0.2", b"{}", Origin=PAGE))
+        status, fields, _ = await caller.answer()
+        assert status == 503
+        assert_readable(fields)
+
+
+# Upgrades that HTTP clients offer with every request, and that nobody here takes
+
+H2C = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2_Settings": "AAMAAABkAAQAAP__"}
+
+
+@pytest.mark.parametrize("frame", ["length", "chunked", "expect"])
+async def test_an_offer_of_http2_is_ignored(farm, fakes, frame):
+    async def render(pod, shake):
+        shake.accept(pod)
+        await shake.read_request()
+        body = await shake.reader.readuntil(b"}")
+        shake.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    await farm.add(fakes.Pod("a", render))
+    for target in ("/json/version", "/leases"):
+        caller = await farm.get(target, **H2C)
+        assert (await caller.answer())[0] == 200
+    extra = {"Expect": "100-continue"} if frame == "expect" else {}
+    if frame == "chunked":
+        data = farm.request("POST", "/render", Transfer_Encoding="chunked", **H2C) + b"2\r\n{}\r\n0\r\n\r\n"
+    else:
+        data = farm.request("POST", "/render", b"{}", **H2C, **extra)
+    caller = await farm.caller(data)
+    if frame == "expect":
+        assert (await caller.head())[0] == 100
+    status, _, body = await caller.answer()
+    assert status == 200
+    assert body.endswith(b"{}")
+
+
+async def test_leases_ignore_an_offer_of_http2(farm, fakes):
+    await farm.add(fakes.Pod("a", fakes.hang_leased))
+    caller = await farm.caller(farm.request("POST", "/leases", b"{}", **H2C))
+    assert (await caller.answer())[0] == 201

@@ -180,11 +180,22 @@ def test_any_wait_and_number_of_dials_fits_a_handshake(max_s, waited_ms, dials, 
             return
     write = join_request if join else lease_request
     base = "wss://" + "h" * bounds.HOST_CHARS + ":65535" + "/p" * 100 + f"/leases/{ID}.{'0' * 32}"
+    origin = "https://" + "h" * (bounds.ORIGIN_CHARS - 8)
     handshake = write(
-        "[fe80::1]:9222", ID, key=key, max_s=max_s, waited_ms=waited_ms, dials=dials, public_base=base
+        "[fe80::1]:9222",
+        ID,
+        key=key,
+        max_s=max_s,
+        waited_ms=waited_ms,
+        dials=dials,
+        public_base=base,
+        allow_origin=origin,
     )
     offer = asyncio.run(offer_of(handshake))
     assert (offer.lease, offer.is_join, offer.public_base) == (ID, join, base)
+    told = dict(offer.answer_headers("farm/a/uid"))
+    assert told["Access-Control-Allow-Origin"] == origin
+    assert told["Vary"] == "Origin"
     assert int(offer.waited_ms) == min(waited_ms, bounds.WHOLE_NUMBER)
 
 
