@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TILE_PX = 8192
 JPEG_QUALITY = 80  # Chrome's own
+PNG_LEVEL = 3  # 25 million pixels of photographs in 1.2 CPU-seconds instead of 2.9, for 7 % more bytes
 
 # Lazy pictures and frames hold no load event up. Eager, they are fetched at once; decode() waits for the bytes too.
 _LAZY = """(async (all) => {
@@ -96,7 +97,7 @@ async def _put_together(page: Page, parts: Sequence[Tile], size_px: tuple[int, i
 
     canvas = Image.new("RGB", size_px)
     for part in parts:
-        shot = await _shot(page, {"format": "png", **_clip(part)})
+        shot = await _shot(page, {"format": "png", "optimizeForSpeed": True, **_clip(part)})
         await asyncio.to_thread(_paste, canvas, shot, part)
     return await asyncio.to_thread(_encoded, canvas, kind)
 
@@ -137,5 +138,5 @@ def _paste(canvas: "Image.Image", shot: bytes, part: Tile) -> None:
 
 def _encoded(canvas: "Image.Image", kind: str) -> bytes:
     into = io.BytesIO()
-    canvas.save(into, kind, quality=JPEG_QUALITY)
+    canvas.save(into, kind, quality=JPEG_QUALITY, compress_level=PNG_LEVEL)
     return into.getvalue()

@@ -53,7 +53,7 @@ INVOICE = (
     b"4 0 obj<</Length 41>>stream\nBT /F 12 Tf 9 50 Td (INVOICE 4711) Tj ET\nendstream endobj "
     b"5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj trailer<</Root 1 0 R>>\n%%EOF\n"
 )
-NOISE = encoded(Image.effect_noise((1280, 1000), 90))
+NOISE = encoded(Image.effect_noise((64, 50), 90).resize((1280, 1000)))
 NAMES = {"a.test": "127.0.0.1", "b.test": "127.0.0.2", "private.test": "127.0.0.3"}
 
 

@@ -155,6 +155,7 @@ async def test_whoever_does_not_wait_for_pictures_does_not_wait_for_lazy_ones(re
 
 
 @pytest.mark.chrome
+@pytest.mark.timeout(300)
 async def test_a_high_page_of_large_pictures_five_times_over(rendering, pages):
     """Twenty decoded pictures and a page of 25 million pixels each time: no crash, nothing blank."""
     strips = "".join(f"<img src=/noise?{index} style='display:block'>" for index in range(20))
@@ -164,6 +165,7 @@ async def test_a_high_page_of_large_pictures_five_times_over(rendering, pages):
             format="png",
             full_page=True,
             viewport={"width": 1280},
+            timeout_s=60,
         )
         assert answer.status == 200, answer.body
         with Image.open(io.BytesIO(answer.body)) as picture:
