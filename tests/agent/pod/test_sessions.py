@@ -151,8 +151,8 @@ async def test_bulk_passes_whole_with_backpressure(pod):
         assert len(await read_frame(reader)) == 100_000
 
 
-async def http(pod, head, body=b""):
-    reader, writer = await pod.leased("L1")
+async def http(pod, head, body=b"", *handshake):
+    reader, writer = await pod.leased("L1", *handshake)
     writer.write(head + body)
     async with asyncio.timeout(5):
         answer = await reader.read()
@@ -169,6 +169,32 @@ async def test_json_pages_lead_through_the_door(pod):
     assert (
         page["devtoolsFrontendUrl"] == "/devtools/inspector.html?ws=door:9222/leases/L1.KEY/devtools/page/P"
     )
+
+
+@pytest.mark.parametrize("target", [b"GET /json/list", b"GET /nowhere"])
+async def test_an_answer_is_readable_by_the_page_that_the_door_allows(pod, target):
+    head, _ = await http(
+        pod, target + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"", "Farm-Allow-Origin: https://app.example"
+    )
+    assert head.count(b"\r\nAccess-Control-Allow-Origin: https://app.example\r\n") == 1
+    assert b"\r\nVary: Origin\r\n" in head
+    (exposed,) = [line for line in head.split(b"\r\n") if line.startswith(b"Access-Control-Expose-Headers:")]
+    assert b"Farm-Pod" in exposed
+    assert b"Farm-Page-Status" in exposed
+
+
+async def test_without_such_a_page_no_answer_speaks_of_origins(pod):
+    head, _ = await http(pod, b"GET /json/list HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b"Access-Control" not in head
+
+
+async def test_an_upgrade_to_one_of_several_protocols_is_a_websocket(pod):
+    reader, writer = await pod.leased("L1")
+    writer.write(b"GET / HTTP/1.1\r\n" + UPGRADE.replace(b"WebSocket", b"h2c, WebSocket", 1) + b"\r\n")
+    async with asyncio.timeout(5):
+        head = await reader.readuntil(b"\r\n\r\n")
+    assert not head.startswith(b"HTTP/1.1 404")
+    assert pod.chrome.heads
 
 
 def test_a_door_with_tls_is_wss_everywhere():
@@ -234,6 +260,22 @@ class TestRender:
         assert b"\r\nContent-Type: text/html" in head
         assert b"\r\nContent-Length: 3" in head
         assert b"\r\nFarm-Dials: 2" in head
+
+    @pytest.mark.parametrize(
+        "frame", [b"Content-Length: 2\r\n\r\n{}", b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"]
+    )
+    async def test_an_offer_of_http2_is_ignored(self, pod_with, frame):
+        async def renderer(ws_url, body):
+            return Rendered(body=body)
+
+        async with pod_with(renderer) as pod:
+            await pod.until(lambda pod: pod.busy is None)
+            offer = (
+                b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+            )
+            head, body = await http(pod, b"POST /render HTTP/1.1\r\nHost: x\r\n" + offer + frame)
+            assert head.startswith(b"HTTP/1.1 200")
+            assert body == b"{}"
 
     async def test_a_chunked_body_is_a_body_and_one_too_large_is_413(self, pod_with):
         async def renderer(ws_url, body):

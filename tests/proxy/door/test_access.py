@@ -259,6 +259,7 @@ async def test_the_callers_own_farm_headers_never_reach_a_pod(new_farm, fakes, t
 # Web pages of an allowed Origin: their browsers ask first (Fetch standard, CORS) and show them what they may read
 
 PAGE = "https://app.example"
+UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\n"
 
 
 @pytest.fixture
@@ -401,3 +402,29 @@ async def test_leases_ignore_an_offer_of_http2(farm, fakes):
     await farm.add(fakes.Pod("a", fakes.hang_leased))
     caller = await farm.caller(farm.request("POST", "/leases", b"{}", **H2C))
     assert (await caller.answer())[0] == 201
+
+
+async def test_discovery_reserves_nothing_and_every_socket_is_a_browser_of_its_own(farm, fakes):
+    pods = [fakes.Pod(name) for name in "abc"]
+    await farm.add(*pods)
+
+    async def discover():
+        caller = await farm.get("/json/version")
+        return "/" + json.loads((await caller.answer())[2])["webSocketDebuggerUrl"].split("/", 3)[3]
+
+    first, second, _never_used = [await discover() for _ in range(3)]
+    assert farm.counts().demand == 0
+    for target in (first, second, first):  # the last one takes the first's URL while that one is live
+        assert (await (await farm.upgrade(target)).head())[0] == 101
+    assert farm.counts().leases == 3
+    assert [len(pod.shakes) for pod in pods] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("target", ["/json/version", "/json/list", "/devtools/browser"])
+async def test_a_clusters_own_name_of_the_door_serves_discovery_and_sockets(new_farm, fakes, target):
+    farm = new_farm(hosts=frozenset({"lease.farm.svc.cluster.local"}))
+    await farm.add(fakes.Pod("a"))
+    upgrade = UPGRADE if target.startswith("/dev") else ""
+    head = f"GET {target} HTTP/1.1\r\nHost: lease.farm.svc.cluster.local:3000\r\n{upgrade}\r\n"
+    caller = await farm.caller(head.encode())
+    assert (await caller.head())[0] == (101 if upgrade else 200)
