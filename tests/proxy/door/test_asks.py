@@ -10,7 +10,9 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 class Agent:
-    """Answers each request on a connection with the next of ``script``: bytes, None to close, ... to hang."""
+    """Answers each request on a connection with the next of ``script``: bytes, None to close, ... to hang, a tuple to
+    say that and close.
+    """
 
     def __init__(self, *script):
         self.script = list(script)
@@ -34,6 +36,9 @@ class Agent:
                     return
                 if answer is ...:
                     await reader.read()
+                    return
+                if isinstance(answer, tuple):
+                    writer.write(*answer)
                     return
                 writer.write(answer)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
@@ -102,6 +107,27 @@ async def test_a_kept_connection_that_was_closed_is_asked_anew(asking, new_agent
     await asking.ask(agent.address)
     assert (await asking.ask(agent.address)).status == 200
     assert agent.connections == 2
+
+
+async def test_after_half_an_answer_a_question_is_not_asked_again(asking, new_agent):
+    # The agent lives and had taken it: only a connection that died unheard may be tried anew.
+    agent = await new_agent(ANSWER, (ANSWER[:10],), ANSWER)
+    await asking.ask(agent.address)
+    heard = await asking.ask(agent.address)
+    assert (heard.status, heard.reached) == (0, True)
+    assert (agent.connections, len(agent.requests)) == (1, 2)
+
+
+async def test_of_two_connections_to_an_agent_one_is_kept_and_the_other_closed(asking, new_agent):
+    agent = await new_agent(ANSWER, ANSWER, ANSWER)
+    both = [asking.begin(agent.address)[1] for _ in range(2)]
+    assert [heard.status for heard in await asyncio.wait_for(asyncio.gather(*both), 5)] == [200, 200]
+    assert agent.connections == 2
+    assert len(asking.poller.handlers) == 1
+    await asking.ask(agent.address)
+    assert agent.connections == 2
+    asking.asker.close()
+    assert len(asking.poller.handlers) == 0
 
 
 async def test_a_new_connection_that_is_closed_is_no_answer(asking, new_agent):
