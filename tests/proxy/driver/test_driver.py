@@ -11,7 +11,7 @@ from farmproxy.driver import RENEWABLE_MAX_S, Failed
 from farmproxy.leases import Kind
 from farmwire.reasons import FAULTS, Busy, DialResult, End
 
-pytestmark = pytest.mark.looptime
+pytestmark = pytest.mark.looptime(start=1000)
 
 TAKEN = ("take", "10.0.0.9", 9222)
 
@@ -32,6 +32,7 @@ async def test_a_lease_from_arrival_to_its_one_line_in_the_log(drive):
     farm = drive()
     party = farm.arrive("c1")
     assert farm.driver.waiting == 1
+    assert farm.core.snapshot(farm.clock())["p"].held[0].label == "label-c1"
     await asyncio.sleep(2.5)
     farm.seen("u1")
     dial = farm.dial("c1")
@@ -50,6 +51,8 @@ async def test_a_lease_from_arrival_to_its_one_line_in_the_log(drive):
     assert farm.driver.parties == {}
     assert farm.book.live == {}
     assert farm.log.of("lease-ended") == []  # its agent is asked first
+    assert "SessionEnded" in farm.core.story("c1")[-1]
+    assert "'done'" in farm.core.story("c1")[-1]
     assert farm.questions.asked == [AskAgent("p", "u1", "10.0.0.9", 9222, 30.0, "c1")]
     farm.driver.endings.heard("c1", End.BROWSER_DIED, reached=True)
     (line,) = farm.log.of("lease-ended")
@@ -205,7 +208,7 @@ async def test_a_caller_that_our_own_bug_meets_is_told_so_and_no_pod_is_blamed(d
     party = farm.arrive("c1", takes=ValueError("bug"))
     dial = farm.dial("c1")
     dial.ends(driver_module.Leased())
-    assert party.told[1][:2] == ("refuse", "proxy-fault")
+    assert party.told[1] == ("refuse", "proxy-fault", "a fault of the proxy's own; its log says more")
     assert farm.closed == [dial.sock]
     assert (farm.driver.parties, farm.driver.dialling, farm.book.live) == ({}, {}, {})
     assert farm.core.counts("p").pods["free"] == 1
@@ -218,7 +221,7 @@ async def test_without_a_descriptor_the_caller_is_refused_and_no_pod_blamed(driv
     farm = drive()
     farm.seen("u1")
     party = farm.arrive("c1")
-    assert [told[:2] for told in party.told] == [("refuse", "descriptors")]
+    assert party.told == [("refuse", "descriptors", "the proxy has no descriptor left")]
     assert (farm.driver.parties, farm.driver.dialling) == ({}, {})
     assert farm.count(DialResult.ABANDONED) == 1
     assert farm.core.counts("p").pods["free"] == 1
@@ -381,7 +384,7 @@ async def test_the_end_of_the_process_closes_sessions_and_refuses_the_others(dri
     dial = farm.dial("c2")
     farm.driver.end_all(End.DRAINED)
     assert leased.told[-1] == ("close", "drained")
-    assert [told[:2] for told in dialling.told + held.told] == [("refuse", "draining")] * 2
+    assert dialling.told + held.told == [("refuse", "draining", "the proxy is shutting down")] * 2
     assert dial.abandoned
     assert (farm.driver.parties, farm.driver.dialling, farm.book.live) == ({}, {}, {})
     assert farm.core.counts("p").demand == 0

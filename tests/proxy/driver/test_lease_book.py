@@ -42,6 +42,8 @@ def test_a_lease_knows_how_long_it_waited_and_may_last(book, clock):
     assert lease.left_s(clock.now + 61) == 1  # 0 would mean no limit, or a broken request
     assert (lease.bytes_up, lease.bytes_down, lease.dials, lease.port) == (0, 0, 0, 0)
     assert (lease.by_pod, lease.end, lease.joins, lease.launch) == (False, None, None, "")
+    assert (lease.began_wall, lease.ended_at) == (WALL, 0.0)
+    assert (lease.pod_key, lease.address, lease.public_base) == ("", "", "")
 
 
 def test_who_finds_a_lease(book, clock):
@@ -107,12 +109,12 @@ def test_ends_a_moment_apart_share_a_page_that_is_kept_for_the_newest(book, cloc
 
 def test_a_page_is_full_with_its_share(book, clock, monkeypatch):
     # So that the oldest can be forgotten a page at a time without losing half of all that is remembered.
-    monkeypatch.setattr(ended_leases, "_REMEMBERED", 128)
+    monkeypatch.setattr(ended_leases, "_REMEMBERED", 128 + 32)
     for number in range(200):
         book.ended(begin(book, clock, f"L{number}"), End.DONE)
-    assert [len(page.leases) for page in book._memory._pages] == [2] * 64
-    assert book.find("L71", "me", "") is None
-    assert book.find("L72", "me", "") is not None
+    assert [len(page.leases) for page in book._memory._pages] == [2] * 80
+    assert book.find("L39", "me", "") is None
+    assert book.find("L40", "me", "") is not None
 
 
 def test_the_agent_s_word_corrects_how_a_lease_ended(book, clock):
@@ -175,3 +177,7 @@ def test_a_clock_that_is_set_changes_no_limit(book, clock, wall):
     wall[0] += 10 * 86_400
     book.sweep()
     assert book.find("L1", "me", "") is not None
+
+
+def test_a_moment_says_its_milliseconds():
+    assert moment(7.25) == "1970-01-01T00:00:07.250Z"
