@@ -1,6 +1,7 @@
 """Questions to agents: kept connections, one question at a time, and agents that lie, hang or are gone."""
 
 import asyncio
+import socket
 
 import pytest
 from farmproxy.asks import Asker
@@ -215,3 +216,73 @@ async def test_no_descriptor_at_all_is_silence_a_little_later(asking, new_agent,
     assert not heard.done()
     asking.asker.sweep()
     assert heard.result().status == 0
+
+
+async def test_an_answer_in_pieces_is_one_answer(asking, new_agent):
+    long = b"X-Why: " + b"w" * 600 + b"\r\n"
+    for head in (b"", long):
+        answer = ANSWER.replace(b"\r\n\r\n", b"\r\n" + head + b"\r\n")
+        for at in (12, len(answer) - 1):
+            agent = await new_agent((answer[:at],))
+            heard = await asking.ask(agent.address)
+            assert heard.status == 0  # half of one is none
+            agent = await new_agent(answer)
+            assert (await asking.ask(agent.address)).body == b"{}"
+
+
+async def test_an_address_that_takes_no_connection_was_not_reached(asking, new_agent):
+    agent = await new_agent()
+    _, heard = asking.begin(agent.address)
+    asking.now = 1.9
+    asking.asker.sweep()
+    assert not heard.done()
+    asking.now = 2.1  # nothing came from the network meanwhile
+    asking.asker.sweep()
+    assert (heard.result().status, heard.result().reached) == (0, False)
+    assert len(asking.poller.handlers) == 0
+
+
+async def test_a_cancelled_question_takes_its_connection_and_timers_along(asking, new_agent):
+    agent = await new_agent(...)
+    question, heard = asking.begin(agent.address)
+    question.cancel()
+    assert len(asking.poller.handlers) == len(asking.asker.connect) == 0
+    assert [len(timer) for timer in asking.asker._timers.values()] == [0]
+    heard.cancel()
+
+
+async def test_an_answered_question_leaves_no_timer(asking, new_agent):
+    agent = await new_agent(ANSWER)
+    await asking.ask(agent.address)
+    assert [len(timer) for timer in asking.asker._timers.values()] == [0]
+    assert len(asking.asker.connect) == 0
+
+
+async def test_a_kept_connection_that_its_agent_closes_is_forgotten(asking, new_agent):
+    agent = await new_agent(ANSWER)
+    await asking.ask(agent.address)
+    assert len(asking.asker._idle) == 1
+    await agent.stop()
+    async with asyncio.timeout(5):
+        while asking.poller.handlers:
+            await asyncio.sleep(0)
+    assert asking.asker._idle == {}
+
+
+async def test_a_kept_connection_that_cannot_be_written_to_is_replaced(asking, new_agent):
+    agent = await new_agent(ANSWER, ANSWER)
+    await asking.ask(agent.address)
+    asking.asker._idle[agent.address].sock.shutdown(socket.SHUT_WR)
+    assert (await asking.ask(agent.address)).status == 200
+
+
+async def test_few_idle_connections_are_closed_at_a_time(asking, new_agent):
+    # closing hundreds at once would stop the relay
+    agents = [await new_agent(ANSWER) for _ in range(20)]
+    for agent in agents:
+        await asking.ask(agent.address)
+    asking.asker.keeps = False
+    agent = await new_agent(ANSWER)
+    await asking.ask(agent.address)
+    assert len(asking.asker._idle) == 4
+    assert agents[-1].address in asking.asker._idle  # the oldest went

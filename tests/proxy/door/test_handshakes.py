@@ -1,7 +1,7 @@
 """The agent's answer as pure bytes: every class, in any pieces, and rubbish."""
 
 import pytest
-from farmproxy.agent_answers import Garbage, read_head
+from farmproxy.agent_answers import Garbage, read_head, read_same_head
 from farmproxy.handshakes import LEASED, PREPARING, AnswerReader, Failed, join_request, lease_request
 from farmwire.reasons import FAULTS, Busy, DialResult
 from hypothesis import example, given
@@ -119,3 +119,14 @@ def test_requests_are_heads_that_an_agent_reads():
         "Farm-Key"
         not in join_request("h", ID, key=None, max_s=1, waited_ms=0, dials=1, public_base="b").decode()
     )
+
+
+def test_an_agent_s_answer_is_not_chunked():
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n"
+    for read in (read_head, read_same_head):
+        with pytest.raises(Garbage, match="chunked"):
+            read(chunked)
+
+
+def test_half_a_head_is_none_yet():
+    assert read_same_head(b"HTTP/1.1 200 OK\r\nContent-Le") is None

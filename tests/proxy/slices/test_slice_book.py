@@ -225,3 +225,52 @@ def test_an_event_tells_only_what_changed(book):
     book.listed([a_slice("s1", *hundred)])
     hundred[7] = end("P7", "10.0.0.7", "")
     assert [seen.key for seen in book.changed(a_slice("s1", *hundred)).seen] == ["P7"]
+
+
+def test_a_slice_without_a_name_changes_nothing(book):
+    # a bookmark looks so
+    book.listed([a_slice("s1", end("P1", conditions="R"))])
+    assert book.changed(a_slice("", end("P2", conditions="R"))) == told()
+    assert book.listed([a_slice("s1", end("P1", conditions="R")), a_slice("", end("P2"))]) == told()
+
+
+def test_a_list_of_what_is_known_tells_nothing(book):
+    slices = [a_slice("s1", end("P1"), end("P2", "10.0.0.8", "")), a_slice("s2", end("P1"))]
+    book.listed(slices)
+    assert book.listed(slices) == told()
+
+
+def test_the_later_word_gives_the_address_of_its_family(book):
+    book.listed([a_slice("s1", end("P1", "10.0.0.1", "R")), a_slice("s2", end("P1", "10.0.0.2", "R"))])
+    assert book.changed(a_slice("s2", end("P1", "10.0.0.3", "R"))) == told(pod(address="10.0.0.3"))
+    assert book.changed(a_slice("s1", end("P1", "10.0.0.1", "R"))) == told(pod(address="10.0.0.1"))
+    # of one list the first by name: every proxy takes the same
+    assert book.listed([a_slice("s2", end("P1", "10.0.0.2")), a_slice("s1", end("P1", "10.0.0.1"))]) == told()
+
+
+@pytest.mark.parametrize("way", ["deleted", "not in a list"])
+def test_a_slice_that_was_gone_is_noticed_again(book, way):
+    names = a_slice("s1", end("P1", "host.example"), kind="FQDN")
+    book.changed(names)
+    book.changed(names)
+    assert len(book.notices) == 1
+    book.listed([names])
+    assert len(book.notices) == 1
+    if way == "deleted":
+        book.deleted("s1")
+    else:
+        book.listed([])
+    book.changed(names)
+    assert len(book.notices) == 2
+
+
+def test_a_slice_that_nobody_knew_may_be_deleted(book):
+    assert book.deleted("s1") == told()
+
+
+def test_a_slice_that_says_nothing_new_takes_no_new_memory(book):
+    # a list of a thousand slices comes each few minutes, and nearly all of it is known
+    book.listed([a_slice("s1", end("P1"))])
+    again = book.read(a_slice("s1", end("P1")))
+    assert again is book.read(a_slice("s1", end("P1")))
+    assert book.read(a_slice("s1", end("P2"))) is not again
