@@ -16,13 +16,13 @@ import sys
 import time
 from dataclasses import replace
 
-from farmproxy import logs
 from farmproxy import proxy as proxies
+from farmproxy.config.parsers import HostPort
+from farmproxy.config.settings import Settings, limits
+from farmproxy.config.tokens import Tokens
 from farmproxy.core.events import PodsChanged, PodSeen
+from farmproxy.observe import logs
 from farmproxy.proxy import Proxy
-from farmproxy.setting_values import HostPort
-from farmproxy.settings import Settings, limits
-from farmproxy.tokens import Tokens
 
 AGENTS = r"""
 import asyncio, contextlib, re

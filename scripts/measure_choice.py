@@ -15,8 +15,8 @@ from typing import Any
 
 from farmproxy.core import commands as cmd
 from farmproxy.core import events as ev
-from farmproxy.core.choices import Choice
 from farmproxy.core.farm import Farm
+from farmproxy.core.free_pods import Choice
 from farmproxy.core.limits import Limits
 from farmwire.reasons import DialResult, End
 

@@ -20,9 +20,9 @@ SERVE = """
 import asyncio, structlog, sys
 from farmproxy import collector, logs
 from farmproxy.proxy import Proxy
-from farmproxy.setting_values import HostPort
-from farmproxy.settings import Settings
-from farmproxy.tokens import Tokens
+from farmproxy.config.parsers import HostPort
+from farmproxy.config.settings import Settings
+from farmproxy.config.tokens import Tokens
 
 async def main():
     log = logs.configure(open("/dev/null", "wb"))

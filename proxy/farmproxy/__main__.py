@@ -7,8 +7,9 @@ import asyncio
 import os
 import sys
 
-from farmproxy import __version__, collector, logs
-from farmproxy.settings import Settings, SettingsError, help_text
+from farmproxy import __version__
+from farmproxy.config.settings import Settings, SettingsError, help_text
+from farmproxy.observe import gc_tuning, logs
 
 
 def main(arguments: list[str]) -> int:
@@ -35,10 +36,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(settings: Settings) -> int:
-    from farmproxy.life import serve
+    from farmproxy.lifecycle import serve
 
     log = logs.configure()
-    collector.settle()
+    gc_tuning.settle()
     try:
         import uvloop
     except ImportError:

@@ -11,18 +11,26 @@ from typing import Protocol
 from farmwire.reasons import FAULTS, DialResult, End, Refusal
 from structlog.typing import FilteringBoundLogger
 
-from farmproxy.clocks import Alarm
 from farmproxy.core import commands as cmd
 from farmproxy.core import events as ev
 from farmproxy.core.errors import IllegalEvent
 from farmproxy.core.farm import Farm
-from farmproxy.dials import DialDesk, Dialling, Exhausted
-from farmproxy.endings import Endings
-from farmproxy.handshakes import NOT_TAKEN, AnswerReader, Failed, Leased, lease_request, told_by, uid_of
-from farmproxy.leases import Kind, Lease, LeaseBook
-from farmproxy.metrics import Metrics
-from farmproxy.questions import Questions
-from farmproxy.sockets import authority
+from farmproxy.net.sockets import authority
+from farmproxy.net.wakeups import Alarm
+from farmproxy.observe.metrics import Metrics
+from farmproxy.registry.lease_log import Endings
+from farmproxy.registry.leases import Kind, Lease, LeaseBook
+from farmproxy.upstream.dials import DialDesk, Dialling, Exhausted
+from farmproxy.upstream.handshakes import (
+    NOT_TAKEN,
+    AnswerReader,
+    Failed,
+    Leased,
+    lease_request,
+    told_by,
+    uid_of,
+)
+from farmproxy.upstream.readiness_polls import Questions
 
 RENEWABLE_MAX_S = 7 * 24 * 3600
 

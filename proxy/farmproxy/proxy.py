@@ -8,26 +8,26 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from farmproxy import logs
-from farmproxy.asks import Asker
-from farmproxy.clocks import Alarm
+from farmproxy.config.parsers import HostPort
+from farmproxy.config.settings import Settings, limits
+from farmproxy.config.tokens import Tokens
 from farmproxy.core.events import PodsChanged
 from farmproxy.core.farm import Farm
 from farmproxy.core.snapshots import PoolView
-from farmproxy.dials import DialDesk
-from farmproxy.door.door import Door
+from farmproxy.door.context import Door
 from farmproxy.door.listener import Listener
 from farmproxy.driver import Driver
-from farmproxy.farewells import Farewells
-from farmproxy.leases import LeaseBook
-from farmproxy.metrics import Metrics
-from farmproxy.poller import Handler, Poller
-from farmproxy.questions import Questions
-from farmproxy.relay import RelayDesk
-from farmproxy.setting_values import HostPort
-from farmproxy.settings import Settings, limits
-from farmproxy.tokens import Tokens
-from farmproxy.versions import Versions
+from farmproxy.net.poller import Handler, Poller
+from farmproxy.net.wakeups import Alarm
+from farmproxy.observe import logs
+from farmproxy.observe.metrics import Metrics
+from farmproxy.registry.leases import LeaseBook
+from farmproxy.tunnel.lingering_close import Farewells
+from farmproxy.tunnel.tunnels import RelayDesk
+from farmproxy.upstream.agent_client import Asker
+from farmproxy.upstream.chrome_versions import Versions
+from farmproxy.upstream.dials import DialDesk
+from farmproxy.upstream.readiness_polls import Questions
 
 SWEEP_S = 0.25  # precision of all limits but the core's own
 LOGGED_STALL_S = 1.0

@@ -8,8 +8,8 @@ from farmwire import paths
 
 from farmproxy.admin.page import CONTENT_SECURITY_POLICY, PAGE
 from farmproxy.admin.views import AdminView, readiness, status_json
-from farmproxy.metrics import CONTENT_TYPE
-from farmproxy.setting_values import HostPort
+from farmproxy.config.parsers import HostPort
+from farmproxy.observe.metrics import CONTENT_TYPE
 
 CLOSE_LIMIT_S = 1.0  # for answers under way when the process ends
 PLAIN = "text/plain; charset=utf-8"

@@ -10,17 +10,17 @@ from typing import Any
 from farmwire.reasons import DialResult
 
 from farmproxy.core import events as ev
-from farmproxy.core.choices import Choice
+from farmproxy.core.callers import Caller, Phase
 from farmproxy.core.commands import Command, WakeAt
 from farmproxy.core.errors import IllegalEvent
+from farmproxy.core.event_context import Turn
+from farmproxy.core.free_pods import Choice
 from farmproxy.core.invariants import check
-from farmproxy.core.leases import Caller, Phase
 from farmproxy.core.limits import Limits
 from farmproxy.core.pods import SET_ASIDE
 from farmproxy.core.pools import FOREVER, Pool
 from farmproxy.core.snapshots import PoolCounts, PoolView
 from farmproxy.core.story import Ended, as_text, note
-from farmproxy.core.turns import Turn
 from farmproxy.core.views import counts_of, view_of
 
 CallerEvent = (

@@ -4,7 +4,7 @@ failed dial stands where it stood. Adding, taking and leaving cost O(log n) at m
 
 import heapq
 
-from farmproxy.core.leases import Caller, Phase
+from farmproxy.core.callers import Caller, Phase
 
 COMPACT_OVER = 64
 

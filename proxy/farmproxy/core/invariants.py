@@ -5,9 +5,9 @@ Rule: a check here states a promise of the design or a book that two parts keep;
 
 from collections.abc import Mapping
 
-from farmproxy.core.asks import Asks
+from farmproxy.core.agent_polls import Asks
+from farmproxy.core.callers import Caller, Phase
 from farmproxy.core.errors import BrokenInvariant
-from farmproxy.core.leases import Caller, Phase
 from farmproxy.core.pods import DIALLING, FREE, LEASED, RECYCLING, SET_ASIDE, UNREADY, AskKind, Pod, PodState
 from farmproxy.core.pools import Pool
 

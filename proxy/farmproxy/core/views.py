@@ -1,6 +1,6 @@
 """The core's picture of itself as the plain values of snapshots.py. Rule: reading changes nothing."""
 
-from farmproxy.core.leases import Caller
+from farmproxy.core.callers import Caller
 from farmproxy.core.pods import DIALLING, LEASED, SET_ASIDE, Pod
 from farmproxy.core.pools import Pool
 from farmproxy.core.snapshots import HeldView, LeaseView, PodView, PoolCounts, PoolView

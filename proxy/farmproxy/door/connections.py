@@ -5,20 +5,20 @@ The first request that takes a lease owns the connection: from then on it belong
 
 from farmwire.reasons import Refusal
 
-from farmproxy.door import answers, heads
-from farmproxy.door.api import LeasesApi
-from farmproxy.door.callers import SessionCaller
-from farmproxy.door.door import NO_MEMORY, Door
-from farmproxy.door.heads import Head
+from farmproxy.door import request_heads, responses
+from farmproxy.door.context import NO_MEMORY, Door
 from farmproxy.door.joins import Join
-from farmproxy.door.named import NamedCaller
+from farmproxy.door.lease_options import judge
+from farmproxy.door.leases_api import LeasesApi
 from farmproxy.door.refusals import Refused
+from farmproxy.door.request_heads import Head
+from farmproxy.door.reservations import NamedCaller
 from farmproxy.door.routes import LEASING, Does, Intent
-from farmproxy.door.wishes import judge
-from farmproxy.ids import new_id
-from farmproxy.leases import Kind, Lease
-from farmproxy.poller import READ
-from farmproxy.sockets import Socket, is_open
+from farmproxy.door.sessions import SessionCaller
+from farmproxy.net.poller import READ
+from farmproxy.net.sockets import Socket, is_open
+from farmproxy.registry.ids import new_id
+from farmproxy.registry.leases import Kind, Lease
 
 _CHUNK = 16 * 1024
 _WITH_JSON = frozenset({Does.NAME, Does.RENEW})
@@ -94,12 +94,12 @@ class Connection:
         bare = buffer.startswith(b"HEAD ")
         self._door.allowed.pop(self.sock.fileno(), None)  # of the request before, or of another connection
         try:
-            end = heads.end_of(buffer)
+            end = request_heads.end_of(buffer)
             if end < 0:
-                heads.check_part(buffer)
+                request_heads.check_part(buffer)
                 self._reserve()
                 return False
-            head = heads.parse(bytes(buffer[:end]))
+            head = request_heads.parse(bytes(buffer[:end]))
             intent, host, secure = self._door.judge(head, self.peer, self.sock)
         except Refused as refused:
             self._refuse(refused.reason, refused.detail, bare=bare)
@@ -108,7 +108,7 @@ class Connection:
         self._close = head.old or head.has_token(b"connection", b"close")
         self._seen = (head, intent, host, secure)
         if intent.does in _WITH_JSON and head.value(b"expect") is not None:
-            return self._write(answers.CONTINUE)
+            return self._write(responses.CONTINUE)
         return True
 
     def _serve(self) -> bool:
@@ -140,16 +140,16 @@ class Connection:
     def _answer(self, head: Head, intent: Intent, host: str, body: bytes, *, secure: bool) -> bytes:
         door, bare = self._door, head.method == b"HEAD"
         if intent.does is Does.PREFLIGHT:
-            return answers.preflight(head.value(b"access-control-request-headers"), close=self._close)
+            return responses.preflight(head.value(b"access-control-request-headers"), close=self._close)
         if intent.does not in {Does.VERSION, Does.LIST}:
             return self._api.answer(intent, body, close=self._close)
         door.owner(intent)
         pool = judge({**intent.given}, door.rules).pool
         if intent.does is Does.LIST:
-            return answers.ok([], close=self._close, bare=bare)
+            return responses.ok([], close=self._close, bare=bare)
         learnt = door.versions.of(pool)
-        return answers.ok(
-            answers.version(learnt, host, head.query, secure=secure), close=self._close, bare=bare
+        return responses.ok(
+            responses.version(learnt, host, head.query, secure=secure), close=self._close, bare=bare
         )
 
     def _lease(self, head: Head, intent: Intent, host: str, body: bytes, *, secure: bool) -> None:
@@ -213,8 +213,8 @@ class Connection:
     def keep_next(self, data: bytes) -> tuple[Refusal, str] | None:
         """Bytes that came while the request before them waits; why they cannot be kept."""
         self._buffer += data
-        if len(self._buffer) > heads.HEAD_LIMIT:
-            return Refusal.BODY_TOO_LARGE, f"more than {heads.HEAD_LIMIT} bytes behind the request"
+        if len(self._buffer) > request_heads.HEAD_LIMIT:
+            return Refusal.BODY_TOO_LARGE, f"more than {request_heads.HEAD_LIMIT} bytes behind the request"
         if not self._door.reserve(len(data)):
             return Refusal.QUEUE_FULL, NO_MEMORY
         self._counted += len(data)

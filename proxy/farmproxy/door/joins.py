@@ -5,12 +5,15 @@ A join has no say over the lease: its end, however it comes, ends this connectio
 
 from farmwire.reasons import DialResult, End, Refusal
 
-from farmproxy.dials import Dialling, Done, Exhausted
-from farmproxy.door import answers
-from farmproxy.door.callers import head_for_pod, refusal_for, request_for
-from farmproxy.door.door import EARLY_LIMIT, NO_MEMORY, Door
-from farmproxy.door.heads import Head
-from farmproxy.handshakes import (
+from farmproxy.door import responses
+from farmproxy.door.context import EARLY_LIMIT, NO_MEMORY, Door
+from farmproxy.door.request_heads import Head
+from farmproxy.door.sessions import head_for_pod, refusal_for, request_for
+from farmproxy.net.sockets import Socket, authority
+from farmproxy.registry.leases import Lease
+from farmproxy.tunnel.tunnels import Tunnel
+from farmproxy.upstream.dials import Dialling, Done, Exhausted
+from farmproxy.upstream.handshakes import (
     NOT_RUNNING,
     NOT_TAKEN,
     AnswerReader,
@@ -20,9 +23,6 @@ from farmproxy.handshakes import (
     told_by,
     uid_of,
 )
-from farmproxy.leases import Lease
-from farmproxy.relay import Tunnel
-from farmproxy.sockets import Socket, authority
 
 
 def joining(door: Door, lease: Lease, done: Done, *, allow_origin: bytes = b"") -> Dialling:
@@ -108,7 +108,7 @@ class Join:
             self._door.refuse(self.sock, Refusal.NOT_FOUND, "no such lease")
         elif outcome.result is DialResult.CALLER:
             self._door.metrics.refusals[Refusal.CALLER].inc()
-            self._door.say(self.sock, answers.passed_on(outcome.status, outcome.body))
+            self._door.say(self.sock, responses.passed_on(outcome.status, outcome.body))
         elif outcome.result is DialResult.REJECTED:
             self._door.log.error("handshake-rejected", pod=self.lease.pod, **told_by(outcome))
             self._door.refuse(self.sock, Refusal.PROXY_FAULT, NOT_TAKEN)
@@ -133,7 +133,7 @@ class Join:
 
     def _say_continue(self) -> None:
         try:
-            self.sock.send(answers.CONTINUE)
+            self.sock.send(responses.CONTINUE)
         except OSError:
             return  # the relay sees the same at once
 

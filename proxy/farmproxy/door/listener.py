@@ -10,13 +10,13 @@ from functools import partial
 
 from farmwire.reasons import Refusal
 
-from farmproxy.door import answers
-from farmproxy.door.api import LeasesApi
+from farmproxy.config.parsers import HostPort
+from farmproxy.door import responses
 from farmproxy.door.connections import Connection
-from farmproxy.door.door import Door
-from farmproxy.poller import READ
-from farmproxy.setting_values import HostPort
-from farmproxy.sockets import EXHAUSTED_ERRNOS, Socket, accept, listen
+from farmproxy.door.context import Door
+from farmproxy.door.leases_api import LeasesApi
+from farmproxy.net.poller import READ
+from farmproxy.net.sockets import EXHAUSTED_ERRNOS, Socket, accept, listen
 
 _BATCH = 16  # accepts, each with its head, before others get their turn: pods that turned free above all
 _FEW = 4  # while callers are held: a newcomer has to wait anyway, here or in the kernel
@@ -88,7 +88,7 @@ class Listener:
             with contextlib.suppress(OSError):
                 sock.recv(65536)  # its head, most likely: unread, it would make the close an RST
             with contextlib.suppress(OSError):
-                sock.send(answers.refusal(Refusal.DESCRIPTORS, "the proxy has no descriptor left"))
+                sock.send(responses.refusal(Refusal.DESCRIPTORS, "the proxy has no descriptor left"))
             sock.close()
             return
         connection = Connection(door, self._api, sock, peer)

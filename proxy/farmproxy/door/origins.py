@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from farmwire.reasons import Refusal
 
-from farmproxy.door.heads import Head, is_host
+from farmproxy.config.parsers import Network, parse_prefix
 from farmproxy.door.refusals import Refused
-from farmproxy.setting_values import Network, parse_prefix
+from farmproxy.door.request_heads import Head, is_host
 
 _DEFAULT_PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443"}
 

@@ -8,10 +8,10 @@ from urllib.parse import unquote
 from farmwire import bounds
 from farmwire.reasons import Refusal
 
-from farmproxy.door.heads import Head
+from farmproxy.door.lease_options import KEY_SHOWN, LAUNCH_KEYS, from_headers, read_query, without_token
 from farmproxy.door.refusals import Refused
-from farmproxy.door.wishes import KEY_SHOWN, LAUNCH_KEYS, from_headers, read_query, without_token
-from farmproxy.ids import is_id
+from farmproxy.door.request_heads import Head
+from farmproxy.registry.ids import is_id
 
 BODY_LIMIT = bounds.RENDER_BODY_BYTES
 API_BODY_LIMIT = 16 * 1024  # POST /leases and renew, bytes

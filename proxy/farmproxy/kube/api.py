@@ -11,11 +11,11 @@ import aiohttp
 from farmwire.paths import SERVICE_NAME_LABEL
 
 from farmproxy import __version__
+from farmproxy.config.settings import Settings
 from farmproxy.kube.credentials import Credentials
 from farmproxy.kube.lines import Lines, LineTooLongError
 from farmproxy.kube.messages import UNREADABLE, ListPage, decode_page, status_from
 from farmproxy.kube.restarts import Interrupted, Restart
-from farmproxy.settings import Settings
 
 PAGE_SLICES = 100  # about 3 MB of JSON and 40 ms of decoding, so that a long list never stops the relay
 CONNECT_S = 10.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from farmproxy.settings import SettingsError
+from farmproxy.config.settings import SettingsError
 
 REREAD_S = 60.0
 

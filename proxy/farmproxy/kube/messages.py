@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from farmproxy.core.endpoint_slices import EndpointSlice
+from farmproxy.kube.endpoint_slices import EndpointSlice
 
 NULL = Raw(b"null")
 # What decoding raises for what is none of these; RecursionError where it nests thousands deep.

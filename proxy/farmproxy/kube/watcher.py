@@ -10,15 +10,15 @@ from contextlib import aclosing
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from farmproxy.core.endpoint_slices import EndpointSlice
+from farmproxy.config.settings import Settings
 from farmproxy.core.events import PodsChanged
-from farmproxy.core.slices import SliceBook
 from farmproxy.kube.api import SliceApi
 from farmproxy.kube.credentials import Credentials
+from farmproxy.kube.endpoint_slices import EndpointSlice
 from farmproxy.kube.messages import UNREADABLE, decode_event, decode_slice, status_from
 from farmproxy.kube.restarts import Backoff, Interrupted, Restart
-from farmproxy.metrics import Metrics
-from farmproxy.settings import Settings
+from farmproxy.kube.slice_sets import SliceBook
+from farmproxy.observe.metrics import Metrics
 
 HEALTHY_AFTER_S = 1.0  # a watch that lasted so long was one, even if nothing happened in it
 RELIST_AFTER_REFUSALS = 5  # a version from a lost future (a restored store) is refused for ever

@@ -21,7 +21,7 @@ def run():
         Verdict("moonshot", "x", 1.5, 2.1, note="see below"),
         Verdict("sooner", "x", 5.0, 4.0, at_least=True),
     ]
-    section.profiles = [Profile("farm", "cProfile, own time", [("farmproxy.relay: start", 0.25)])]
+    section.profiles = [Profile("farm", "cProfile, own time", [("farmproxy.tunnel.tunnels: start", 0.25)])]
     return Run(
         {"cpu": "a CPU", "cores": 2}, {"haproxy": "2.6"}, "2026-01-01T00:00:00+00:00", False, [section]
     )
@@ -55,7 +55,7 @@ def test_the_page_is_made_of_the_json_alone(run, tmp_path):
     assert "at most 1.50 x | 2.10 x | **MISSED** (see below) |" in text
     assert "at least 5.00 x | 4.00 x | **MISSED** |" in text
     assert "| against HAProxy | at most 3.00 x | 2.10 x | met |" in text
-    assert "| `farmproxy.relay: start` | 25.0% |" in text
+    assert "| `farmproxy.tunnel.tunnels: start` | 25.0% |" in text
     assert "quick run" not in text
     run.quick = True
     path.write_text(run.as_json())

@@ -11,9 +11,9 @@ import pytest
 from farmproxy import __version__
 from farmproxy.admin.page import PAGE
 from farmproxy.admin.server import admin_server
+from farmproxy.config.parsers import HostPort
 from farmproxy.core.snapshots import HeldView, LeaseView, PodView, PoolView
-from farmproxy.metrics import Metrics
-from farmproxy.setting_values import HostPort
+from farmproxy.observe.metrics import Metrics
 
 LABEL = "<script>alert(1)</script>"
 

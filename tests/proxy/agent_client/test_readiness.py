@@ -4,10 +4,10 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from farmproxy.asks import NOT_REACHED, SILENT, Heard
 from farmproxy.core.commands import AskAgent, StopAsking
 from farmproxy.core.events import AgentSaid
-from farmproxy.questions import Questions
+from farmproxy.upstream.agent_client import NOT_REACHED, SILENT, Heard
+from farmproxy.upstream.readiness_polls import Questions
 from farmwire.reasons import Busy, End
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from farmproxy.core.choices import Choice
 from farmproxy.core.commands import AskAgent, Command, Dial, Refuse, WakeAt
 from farmproxy.core.events import (
     AgentSaid,
@@ -21,6 +20,7 @@ from farmproxy.core.events import (
     TimePassed,
 )
 from farmproxy.core.farm import Farm
+from farmproxy.core.free_pods import Choice
 from farmproxy.core.limits import Limits
 from farmproxy.core.snapshots import PodView, PoolView
 from farmwire.reasons import Busy, DialResult, End

@@ -3,8 +3,8 @@
 from collections import Counter
 
 import pytest
-from farmproxy.core.choices import Choice
 from farmproxy.core.commands import AbandonDial, Dial
+from farmproxy.core.free_pods import Choice
 from farmwire.reasons import Busy, DialResult
 
 

@@ -4,11 +4,11 @@ import ast
 from pathlib import Path
 
 import farmproxy.core
-from farmproxy.core.choices import Choice, FreePods
+from farmproxy.core.callers import Caller, Phase
 from farmproxy.core.diagram import state_diagram
 from farmproxy.core.events import PodSeen
+from farmproxy.core.free_pods import Choice, FreePods
 from farmproxy.core.holds import Holds
-from farmproxy.core.leases import Caller, Phase
 from farmproxy.core.pods import TABLE, PodState, new_pod
 from farmproxy.core.snapshots import STATES
 from farmproxy.core.story import LINES, Ended, note

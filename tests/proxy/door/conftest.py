@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import structlog
+from farmproxy.config.parsers import HostPort
+from farmproxy.config.settings import Settings
+from farmproxy.config.tokens import Tokens
 from farmproxy.core.events import PodsChanged, PodSeen
 from farmproxy.proxy import Proxy
-from farmproxy.setting_values import HostPort
-from farmproxy.settings import Settings
-from farmproxy.tokens import Tokens
 
 Script = Callable[["FakePod", "Shake"], Awaitable[None]]
 

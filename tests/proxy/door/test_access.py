@@ -6,7 +6,7 @@ import json
 import socket
 
 import pytest
-from farmproxy.setting_values import HostPort
+from farmproxy.config.parsers import HostPort
 
 TOKENS = "alice:s3cret-a\nbob:s3cret-b\n"
 

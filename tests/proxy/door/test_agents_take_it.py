@@ -9,8 +9,8 @@ import pytest
 from farmagent import offers
 from farmagent.http_head import BadRequest, HttpServerSide
 from farmagent.server import foreign
-from farmproxy.handshakes import join_request, lease_request
-from farmproxy.tokens import parse_key
+from farmproxy.config.tokens import parse_key
+from farmproxy.upstream.handshakes import join_request, lease_request
 from farmwire import bounds
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st

@@ -4,8 +4,8 @@ import asyncio
 import socket
 
 import pytest
-from farmproxy.asks import Asker
-from farmproxy.poller import Poller
+from farmproxy.net.poller import Poller
+from farmproxy.upstream.agent_client import Asker
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -211,7 +211,7 @@ async def test_no_descriptor_at_all_is_silence_a_little_later(asking, new_agent,
     def none_left(address):
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("farmproxy.asks.outgoing", none_left)
+    monkeypatch.setattr("farmproxy.upstream.agent_client.outgoing", none_left)
     _, heard = asking.begin(agent.address)
     assert not heard.done()
     asking.asker.sweep()

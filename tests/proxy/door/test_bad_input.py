@@ -6,7 +6,7 @@ import random
 from urllib.parse import urlencode
 
 import pytest
-from farmproxy.setting_values import HostPort
+from farmproxy.config.parsers import HostPort
 
 HOST = b"Host: 127.0.0.1\r\n"
 UPGRADE = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -6,8 +6,8 @@ import json
 from urllib.parse import quote_from_bytes
 
 import pytest
-from farmproxy.setting_values import parse_count, parse_host_port, parse_seconds
-from farmproxy.tokens import parse_key, parse_tokens
+from farmproxy.config.parsers import parse_count, parse_host_port, parse_seconds
+from farmproxy.config.tokens import parse_key, parse_tokens
 from farmwire.reasons import ANSWERS
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st

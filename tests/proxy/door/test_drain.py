@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from farmproxy.life import Signals, live
+from farmproxy.lifecycle import Signals, live
 
 
 async def test_the_drain_from_start_to_end(new_farm, fakes):

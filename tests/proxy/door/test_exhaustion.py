@@ -3,8 +3,8 @@
 import errno
 
 import pytest
-from farmproxy import settings
-from farmproxy.door import callers, door, listener
+from farmproxy.config import settings
+from farmproxy.door import context, listener, sessions
 
 
 async def test_a_full_process_pauses_its_accepts(farm, monkeypatch):
@@ -46,7 +46,7 @@ async def test_a_dial_without_a_descriptor_is_nobodys_fault_but_ours(farm, fakes
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr("farmproxy.dials.outgoing", none_left)
+        patch.setattr("farmproxy.upstream.dials.outgoing", none_left)
         caller = await farm.upgrade()
         assert await caller.refusal() == (503, "descriptors")
     assert farm.counts().pods["free"] == 1
@@ -59,7 +59,7 @@ async def test_a_bug_costs_its_own_caller_only(farm, fakes, monkeypatch):
     well = await farm.upgrade()
     await well.head()
     with monkeypatch.context() as patch:
-        patch.setattr(callers, "request_for", lambda *_: 1 / 0)
+        patch.setattr(sessions, "request_for", lambda *_: 1 / 0)
         ill = await farm.upgrade()
         assert await ill.refusal() == (500, "proxy-fault")
     well.send(b"x")
@@ -127,7 +127,7 @@ async def test_early_bytes_reach_the_pod_and_too_many_are_a_413_for_their_own_ca
 
 
 async def test_requests_that_are_not_whole_are_bounded_together(farm, monkeypatch):
-    monkeypatch.setattr(door, "EARLY_BUDGET", 40_000)
+    monkeypatch.setattr(context, "EARLY_BUDGET", 40_000)
     half = _held(farm, "head")[0][:-10]
     waiting = [await farm.caller(half) for _ in range(2)]
     await farm.until(lambda: farm.proxy.door.early_bytes > 30_000)

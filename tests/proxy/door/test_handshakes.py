@@ -1,8 +1,8 @@
 """The agent's answer as pure bytes: every class, in any pieces, and rubbish."""
 
 import pytest
-from farmproxy.agent_answers import Garbage, read_head, read_same_head
-from farmproxy.handshakes import LEASED, PREPARING, AnswerReader, Failed, join_request, lease_request
+from farmproxy.upstream.handshakes import LEASED, PREPARING, AnswerReader, Failed, join_request, lease_request
+from farmproxy.upstream.response_heads import Garbage, read_head, read_same_head
 from farmwire.reasons import FAULTS, Busy, DialResult
 from hypothesis import example, given
 from hypothesis import strategies as st

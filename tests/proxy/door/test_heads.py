@@ -4,8 +4,8 @@ import contextlib
 
 import h11
 import pytest
-from farmproxy.door.heads import HEAD_LIMIT, check_part, end_of, for_pod, parse
 from farmproxy.door.refusals import Refused
+from farmproxy.door.request_heads import HEAD_LIMIT, check_part, end_of, for_pod, parse
 from farmproxy.door.routes import route
 from farmwire.reasons import Refusal
 from hypothesis import given

@@ -3,13 +3,13 @@
 import gc
 
 import pytest
-from farmproxy import collector
-from farmproxy.dials import Dialling
-from farmproxy.door.callers import SessionCaller
 from farmproxy.door.connections import Connection
 from farmproxy.door.joins import Join
-from farmproxy.leases import Lease
-from farmproxy.relay import Tunnel
+from farmproxy.door.sessions import SessionCaller
+from farmproxy.observe import gc_tuning
+from farmproxy.registry.leases import Lease
+from farmproxy.tunnel.tunnels import Tunnel
+from farmproxy.upstream.dials import Dialling
 
 KINDS = (Tunnel, SessionCaller, Connection, Dialling, Join)
 
@@ -75,7 +75,7 @@ async def test_a_join_leaves_no_cycle(farm, fakes, no_collector):
 def test_the_collector_stays_on():
     was, frozen = gc.get_threshold(), gc.get_freeze_count()
     try:
-        collector.settle()
+        gc_tuning.settle()
         assert gc.isenabled()
         assert gc.get_threshold()[0] >= 10_000
         assert gc.get_freeze_count() > frozen

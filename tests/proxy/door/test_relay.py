@@ -8,10 +8,10 @@ import socket
 import time
 
 import pytest
-from farmproxy import farewells, relay
-from farmproxy.farewells import Farewells
-from farmproxy.poller import READ, Poller
-from farmproxy.relay import RelayDesk, Tunnel
+from farmproxy.net.poller import READ, Poller
+from farmproxy.tunnel import lingering_close, tunnels
+from farmproxy.tunnel.lingering_close import Farewells
+from farmproxy.tunnel.tunnels import RelayDesk, Tunnel
 from farmwire.reasons import End
 
 
@@ -253,7 +253,7 @@ async def test_a_side_that_acknowledges_nothing_is_given_up_after_two_looks(new_
     pair = new_pair(keepalive_s=15).start()
     silent = [pair.tunnel.caller, pair.tunnel.pod][side]
     monkeypatch.setattr(
-        relay, "unheard_s", lambda sock: (True, 16.0 + pair.now) if sock is silent else (False, 0.0)
+        tunnels, "unheard_s", lambda sock: (True, 16.0 + pair.now) if sock is silent else (False, 0.0)
     )
     pair.now = 15.1
     pair.desk.sweep()
@@ -269,7 +269,7 @@ async def test_a_silent_but_answered_side_is_never_suspected(new_pair, monkeypat
         [(True, 16.0), (False, 0.0), (False, 400.0), (False, 400.0), (True, 20.0), (True, 1.0)]
         + [(False, 0.0)] * 20
     )
-    monkeypatch.setattr(relay, "unheard_s", lambda sock: next(answers))
+    monkeypatch.setattr(tunnels, "unheard_s", lambda sock: next(answers))
     for _ in range(6):
         pair.now += 15.1
         pair.desk.sweep()
@@ -284,8 +284,8 @@ async def test_stall_and_vanished_are_told_apart(new_pair, monkeypatch):
         async with asyncio.timeout(5):
             while not pair.tunnel._down.waits:
                 await asyncio.sleep(0.005)
-        monkeypatch.setattr(relay, "unheard_s", lambda sock, silent_s=silent_s: (False, silent_s))
-        monkeypatch.setattr(relay, "queued_bytes", lambda sock: 1000)
+        monkeypatch.setattr(tunnels, "unheard_s", lambda sock, silent_s=silent_s: (False, silent_s))
+        monkeypatch.setattr(tunnels, "queued_bytes", lambda sock: 1000)
         for _ in range(12):
             pair.now += 1.01
             pair.desk.sweep()
@@ -345,7 +345,7 @@ async def test_a_caller_that_is_still_sending_reads_its_413(farm, fakes, way):
 
 
 async def test_farewells_are_bounded_in_number(farm, monkeypatch):
-    monkeypatch.setattr(farewells, "MOST", 2)
+    monkeypatch.setattr(lingering_close, "MOST", 2)
     first, second, third = [await farm.caller(farm.request("GET", "/nowhere")) for _ in range(3)]
     for caller in (first, second, third):
         assert (await caller.answer())[0] == 404

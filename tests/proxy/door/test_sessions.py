@@ -34,7 +34,7 @@ async def test_a_websocket_caller_gets_a_pod_of_its_own(farm, fakes):
 
 async def test_a_pod_that_is_not_connected_at_once_is_asked_when_it_is(farm, fakes, monkeypatch):
     # To loopback a connection stands at once; over a network it does not.
-    monkeypatch.setattr("farmproxy.dials.Dialling._asked_at_once", lambda _dialling: False)
+    monkeypatch.setattr("farmproxy.upstream.dials.Dialling._asked_at_once", lambda _dialling: False)
     pod = fakes.Pod("a")
     await farm.add(pod)
     caller = await farm.upgrade()

@@ -1,10 +1,10 @@
 """Parts that decide without sockets: ends, timers, ids, the lease book."""
 
 import pytest
-from farmproxy.ends import settled
-from farmproxy.ids import is_id, key_of, new_id
-from farmproxy.leases import Kind, Lease, LeaseBook, moment
-from farmproxy.timeouts import Timeouts
+from farmproxy.net.timeouts import Timeouts
+from farmproxy.registry.end_reasons import settled
+from farmproxy.registry.ids import is_id, key_of, new_id
+from farmproxy.registry.leases import Kind, Lease, LeaseBook, moment
 from farmwire.reasons import End
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,7 +61,7 @@ def test_ids_sort_by_time_and_keys_are_128_bits():
 
 
 def test_the_book_remembers_a_bounded_number(monkeypatch):
-    monkeypatch.setattr("farmproxy.ended_leases._REMEMBERED", 3)
+    monkeypatch.setattr("farmproxy.registry.history._REMEMBERED", 3)
     book = LeaseBook(lambda: 0.0)
     for number in range(5):
         lease = Lease(str(number), Kind.SOCKET, owner="", pool="p", label="", max_s=1, now=0)

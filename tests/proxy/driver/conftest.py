@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 import structlog
 from farmproxy import driver as driver_module
-from farmproxy.clocks import Alarm
 from farmproxy.core.events import AgentSaid, PodsChanged, PodSeen
 from farmproxy.core.farm import Farm
 from farmproxy.core.limits import Limits
 from farmproxy.driver import Driver
-from farmproxy.leases import Kind, Lease, LeaseBook
-from farmproxy.metrics import Metrics
+from farmproxy.net.wakeups import Alarm
+from farmproxy.observe.metrics import Metrics
+from farmproxy.registry.leases import Kind, Lease, LeaseBook
 from farmwire.reasons import End
 
 

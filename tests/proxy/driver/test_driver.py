@@ -8,7 +8,7 @@ from farmproxy.core.commands import AskAgent, StopAsking
 from farmproxy.core.events import CallerLeft, DialSucceeded, DoorClosed, PodsChanged
 from farmproxy.core.limits import Limits
 from farmproxy.driver import RENEWABLE_MAX_S, Failed
-from farmproxy.leases import Kind
+from farmproxy.registry.leases import Kind
 from farmwire.reasons import FAULTS, Busy, DialResult, End
 
 pytestmark = pytest.mark.looptime(start=1000)

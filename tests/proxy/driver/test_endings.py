@@ -2,9 +2,9 @@
 
 import pytest
 import structlog
-from farmproxy.endings import Endings
-from farmproxy.leases import Kind, Lease, LeaseBook
-from farmproxy.metrics import Metrics
+from farmproxy.observe.metrics import Metrics
+from farmproxy.registry.lease_log import Endings
+from farmproxy.registry.leases import Kind, Lease, LeaseBook
 from farmwire.reasons import End
 
 

@@ -3,10 +3,10 @@
 import time
 
 import pytest
-from farmproxy import ended_leases
-from farmproxy.ended_leases import REMEMBERED_S, Ended
-from farmproxy.ids import key_of
-from farmproxy.leases import Kind, Lease, LeaseBook, moment, shown
+from farmproxy.registry import history
+from farmproxy.registry.history import REMEMBERED_S, Ended
+from farmproxy.registry.ids import key_of
+from farmproxy.registry.leases import Kind, Lease, LeaseBook, moment, shown
 from farmwire.reasons import End
 
 WALL = 1_800_000_000.0
@@ -109,7 +109,7 @@ def test_ends_a_moment_apart_share_a_page_that_is_kept_for_the_newest(book, cloc
 
 def test_a_page_is_full_with_its_share(book, clock, monkeypatch):
     # So that the oldest can be forgotten a page at a time without losing half of all that is remembered.
-    monkeypatch.setattr(ended_leases, "_REMEMBERED", 128 + 32)
+    monkeypatch.setattr(history, "_REMEMBERED", 128 + 32)
     for number in range(200):
         book.ended(begin(book, clock, f"L{number}"), End.DONE)
     assert [len(page.leases) for page in book._memory._pages] == [2] * 80

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from farmproxy import logs
+from farmproxy.config.settings import Settings
 from farmproxy.kube.watcher import Watcher
-from farmproxy.metrics import Metrics
-from farmproxy.settings import Settings
+from farmproxy.observe import logs
+from farmproxy.observe.metrics import Metrics
 
 PATIENCE_S = 20  # only a hung test waits so long
 PATH = "/apis/discovery.k8s.io/v1/namespaces/farm/endpointslices"

@@ -6,8 +6,8 @@ import ssl
 import subprocess
 
 import pytest
+from farmproxy.config.settings import SettingsError
 from farmproxy.kube.credentials import Credentials
-from farmproxy.settings import SettingsError
 
 
 @pytest.fixture

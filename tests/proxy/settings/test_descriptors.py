@@ -3,7 +3,7 @@
 import resource
 
 import pytest
-from farmproxy import descriptors
+from farmproxy.net import descriptors
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 from enum import StrEnum
 
 import pytest
-from farmproxy.counts import Buckets, Count, counter_family
+from farmproxy.observe.counters import Buckets, Count, counter_family
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import logging
 import os
 
 import pytest
-from farmproxy import logs
+from farmproxy.observe import logs
 
 
 def parsed(stream):

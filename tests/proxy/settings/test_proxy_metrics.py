@@ -2,7 +2,7 @@
 
 from farmproxy.core.snapshots import STATES, PoolCounts
 from farmproxy.kube.restarts import Restart
-from farmproxy.metrics import Metrics
+from farmproxy.observe.metrics import Metrics
 from farmwire import metrics as names
 from farmwire.reasons import DialResult, End, Refusal
 from prometheus_client.parser import text_string_to_metric_families

@@ -4,8 +4,8 @@ import ipaddress
 from dataclasses import fields
 
 import pytest
-from farmproxy.setting_values import HostPort
-from farmproxy.settings import Settings, SettingsError, help_text, limits, variables
+from farmproxy.config.parsers import HostPort
+from farmproxy.config.settings import Settings, SettingsError, help_text, limits, variables
 
 API = {"FARMPROXY_KUBE_API": "http://127.0.0.1:1"}
 

@@ -4,9 +4,10 @@ import hmac
 import io
 
 import pytest
-from farmproxy import logs, tokens
-from farmproxy.settings import SettingsError
-from farmproxy.tokens import Tokens
+from farmproxy.config import tokens
+from farmproxy.config.settings import SettingsError
+from farmproxy.config.tokens import Tokens
+from farmproxy.observe import logs
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """EndpointSlice semantics as tables: what one event after another makes of the pods."""
 
 import pytest
-from farmproxy.core.endpoint_slices import EndpointSlice
 from farmproxy.core.events import PodsChanged, PodSeen
-from farmproxy.core.slices import SliceBook
+from farmproxy.kube.endpoint_slices import EndpointSlice
+from farmproxy.kube.slice_sets import SliceBook
 from msgspec import convert
 
 PORTS = [{"name": "cdp", "port": 9222, "protocol": "TCP"}]

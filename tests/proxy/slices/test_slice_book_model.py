@@ -1,9 +1,9 @@
 """SliceBook against a model that keeps every slice with its turn and works everything out anew."""
 
 import msgspec
-from farmproxy.core.endpoint_slices import EndpointSlice, host_port
-from farmproxy.core.slices import SliceBook
+from farmproxy.kube.endpoint_slices import EndpointSlice, host_port
 from farmproxy.kube.messages import decode_slice
+from farmproxy.kube.slice_sets import SliceBook
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import convert

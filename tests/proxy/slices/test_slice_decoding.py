@@ -4,8 +4,8 @@ import ipaddress
 import json
 
 import pytest
-from farmproxy.core.slices import SliceBook
 from farmproxy.kube.messages import UNREADABLE, decode_slice
+from farmproxy.kube.slice_sets import SliceBook
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,9 +6,9 @@ import os
 import socket
 
 import pytest
-from farmproxy import flows, pipes
-from farmproxy.flows import Flow, SinkBroke, SourceBroke, SourceClosed
-from farmproxy.pipes import Pipes
+from farmproxy.tunnel import flows, pipes
+from farmproxy.tunnel.flows import Flow, SinkBroke, SourceBroke, SourceClosed
+from farmproxy.tunnel.pipes import Pipes
 
 FULL = 64 * 1024
 

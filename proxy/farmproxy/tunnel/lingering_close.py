@@ -7,9 +7,9 @@ that is still sending its body must be able to read its 413. Bounded in time, in
 import socket
 from collections.abc import Callable
 
-from farmproxy.poller import BROKEN, READ, WRITE, Poller
-from farmproxy.sockets import Socket
-from farmproxy.timeouts import Timeouts
+from farmproxy.net.poller import BROKEN, READ, WRITE, Poller
+from farmproxy.net.sockets import Socket
+from farmproxy.net.timeouts import Timeouts
 
 LINGER_S = 2.0  # without a byte from the peer
 LONGEST_S = 30.0  # in all, as nginx's lingering_time

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from farmwire.reasons import DialResult
 
-from farmproxy.handshakes import AnswerReader, Failed, Leased, Preparing
-from farmproxy.poller import GONE, READ, WRITE, Poller
-from farmproxy.settings import Settings
-from farmproxy.sockets import EXHAUSTED_ERRNOS, Socket, outgoing
-from farmproxy.timeouts import Timeouts
+from farmproxy.config.settings import Settings
+from farmproxy.net.poller import GONE, READ, WRITE, Poller
+from farmproxy.net.sockets import EXHAUSTED_ERRNOS, Socket, outgoing
+from farmproxy.net.timeouts import Timeouts
+from farmproxy.upstream.handshakes import AnswerReader, Failed, Leased, Preparing
 
 Done = Callable[["Dialling", Leased | Failed], None]
 

@@ -4,7 +4,8 @@ wins, words of one list that disagree mean not free, and a pod is gone only when
 
 from collections.abc import Iterable
 
-from farmproxy.core.endpoint_slices import (
+from farmproxy.core.events import PodKey, PodsChanged, PodSeen
+from farmproxy.kube.endpoint_slices import (
     DIALLABLE_TYPES,
     LONGEST_NAME,
     EndpointSlice,
@@ -13,7 +14,6 @@ from farmproxy.core.endpoint_slices import (
     disagree,
     sights_of,
 )
-from farmproxy.core.events import PodKey, PodsChanged, PodSeen
 
 _Slices = dict[str, dict[PodKey, Sight]]
 _Places = dict[PodKey, tuple[str, ...]]  # the names of the slices a pod stands in

@@ -7,8 +7,8 @@ Bulk goes by splice(2): through a pipe, without being copied through Python.
 import os
 from typing import Protocol
 
-from farmproxy.pipes import PIPE_BYTES, SPLICE_FLAGS, Pipe, Pipes
-from farmproxy.sockets import Socket
+from farmproxy.net.sockets import Socket
+from farmproxy.tunnel.pipes import PIPE_BYTES, SPLICE_FLAGS, Pipe, Pipes
 
 _SIZE = 64 * 1024
 _BUFFER = bytearray(_SIZE)  # one for all: what is not written at once is copied out of it

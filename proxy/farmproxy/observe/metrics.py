@@ -12,10 +12,11 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from farmproxy import __version__, logs
+from farmproxy import __version__
 from farmproxy.core.snapshots import STATES, PoolCounts
-from farmproxy.counts import Buckets, Count, counter_family
 from farmproxy.kube.restarts import Restart
+from farmproxy.observe import logs
+from farmproxy.observe.counters import Buckets, Count, counter_family
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -6,15 +6,15 @@ kernel's memory, kept up to a bound and counted at what it costs. Who sends more
 
 from farmwire.reasons import End, Refusal
 
-from farmproxy.dials import Dialling
-from farmproxy.door import answers
-from farmproxy.door.door import CALLER_COST, EARLY_LIMIT, Door
-from farmproxy.door.heads import Head, for_pod
+from farmproxy.door import responses
+from farmproxy.door.context import CALLER_COST, EARLY_LIMIT, Door
+from farmproxy.door.lease_options import OWN_HEADERS
+from farmproxy.door.request_heads import Head, for_pod
 from farmproxy.door.routes import BODY_LIMIT
-from farmproxy.door.wishes import OWN_HEADERS
-from farmproxy.leases import Kind, Lease
-from farmproxy.relay import Tunnel
-from farmproxy.sockets import Socket, authority
+from farmproxy.net.sockets import Socket, authority
+from farmproxy.registry.leases import Kind, Lease
+from farmproxy.tunnel.tunnels import Tunnel
+from farmproxy.upstream.dials import Dialling
 
 _NOT_FOR_PODS = OWN_HEADERS | {b"host", b"origin", b"authorization", b"expect"}
 _CHUNK = 64 * 1024
@@ -117,7 +117,7 @@ class SessionCaller:
     def pass_on(self, status: int, body: bytes) -> None:
         self._door.metrics.refusals[Refusal.CALLER].inc()
         self._door.log.info("caller-refused", reason=Refusal.CALLER)
-        self._door.say(self.sock, answers.passed_on(status, body))
+        self._door.say(self.sock, responses.passed_on(status, body))
 
     def close(self, end: End) -> None:
         if self._tunnel is not None:
@@ -158,7 +158,7 @@ class SessionCaller:
 
     def _say_continue(self) -> None:
         try:
-            self.sock.send(answers.CONTINUE)
+            self.sock.send(responses.CONTINUE)
         except OSError:
             return  # the relay sees the same at once
 

@@ -7,9 +7,9 @@ the core asks anyway; where none is asked, or none comes, what the proxy saw sta
 from farmwire.reasons import End
 from structlog.typing import FilteringBoundLogger
 
-from farmproxy.ends import settled
-from farmproxy.leases import Lease, LeaseBook
-from farmproxy.metrics import Metrics
+from farmproxy.observe.metrics import Metrics
+from farmproxy.registry.end_reasons import settled
+from farmproxy.registry.leases import Lease, LeaseBook
 
 
 class Endings:

@@ -7,9 +7,11 @@ the agent's "free" only if a slice has shown ready since that word; otherwise th
 
 from farmwire.reasons import Busy
 
-from farmproxy.core.asks import Asks
+from farmproxy.core.agent_polls import Asks
+from farmproxy.core.event_context import Turn
 from farmproxy.core.events import PodSeen
 from farmproxy.core.limits import Limits
+from farmproxy.core.pod_table import Roster
 from farmproxy.core.pods import (
     DIALLING,
     ENGAGED,
@@ -21,9 +23,7 @@ from farmproxy.core.pods import (
     AskKind,
     Pod,
 )
-from farmproxy.core.roster import Roster
 from farmproxy.core.set_asides import clear_faults, next_aside_s
-from farmproxy.core.turns import Turn
 
 
 class Verdicts:

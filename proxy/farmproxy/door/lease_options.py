@@ -12,8 +12,8 @@ from urllib.parse import unquote_to_bytes
 from farmwire import launch_options
 from farmwire.reasons import Refusal
 
-from farmproxy.door.heads import Head
 from farmproxy.door.refusals import Refused
+from farmproxy.door.request_heads import Head
 
 LABEL_LIMIT = 64  # printable characters; it is shown in status and logs
 KEY_SHOWN = 32  # characters of an unknown key that an answer repeats

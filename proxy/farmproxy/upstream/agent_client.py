@@ -8,10 +8,10 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from farmproxy.agent_answers import AnswerHead, Garbage, read_same_head
-from farmproxy.poller import READ, WRITE, Poller
-from farmproxy.sockets import authority, outgoing
-from farmproxy.timeouts import Timeouts
+from farmproxy.net.poller import READ, WRITE, Poller
+from farmproxy.net.sockets import authority, outgoing
+from farmproxy.net.timeouts import Timeouts
+from farmproxy.upstream.response_heads import AnswerHead, Garbage, read_same_head
 
 Address = tuple[str, int]
 

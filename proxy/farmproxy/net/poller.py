@@ -10,7 +10,7 @@ import select
 import socket
 from collections.abc import Callable
 
-from farmproxy.sockets import Socket
+from farmproxy.net.sockets import Socket
 
 READ = select.EPOLLIN | select.EPOLLRDHUP
 WRITE = select.EPOLLOUT

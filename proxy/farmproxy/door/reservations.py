@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from farmwire import paths
 from farmwire.reasons import End, Refusal
 
-from farmproxy.dials import Dialling
-from farmproxy.door import answers
-from farmproxy.door.door import CALLER_COST, Door
-from farmproxy.leases import Lease, moment_in
-from farmproxy.sockets import Socket, is_open, tune
+from farmproxy.door import responses
+from farmproxy.door.context import CALLER_COST, Door
+from farmproxy.net.sockets import Socket, is_open, tune
+from farmproxy.registry.leases import Lease, moment_in
+from farmproxy.upstream.dials import Dialling
 
 if TYPE_CHECKING:
     from farmproxy.door.connections import Connection
@@ -66,7 +66,7 @@ class NamedCaller:
         door.first_use.start(self)
         connection, self._connection = self._connection, None
         assert connection is not None
-        connection.answered(answers.ok(self._told(), status=201))
+        connection.answered(responses.ok(self._told(), status=201))
 
     def refuse(self, reason: Refusal, detail: str) -> None:
         self._let_go()
@@ -75,7 +75,7 @@ class NamedCaller:
     def pass_on(self, status: int, body: bytes) -> None:
         self._let_go()
         self._door.metrics.refusals[Refusal.CALLER].inc()
-        self._door.say(self._sock, answers.passed_on(status, body))
+        self._door.say(self._sock, responses.passed_on(status, body))
 
     def close(self, end: End) -> None:
         pod, self._pod = self._pod, None

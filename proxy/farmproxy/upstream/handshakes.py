@@ -10,7 +10,7 @@ import msgspec
 from farmwire import bounds, headers, paths
 from farmwire.reasons import SCOPE_CALLER, Busy, DialResult
 
-from farmproxy.agent_answers import BODY_LIMIT, AnswerHead, Garbage, read_head
+from farmproxy.upstream.response_heads import BODY_LIMIT, AnswerHead, Garbage, read_head
 
 _BUSY = {str(busy): busy for busy in Busy}
 _UPGRADE = headers.UPGRADE_TOKEN.encode()

@@ -4,13 +4,13 @@ Rule: every change of state, known and terminating goes through here, so that co
 pods cannot drift, and so that leaving a state ends what belonged to it (its timer, its question).
 """
 
-from farmproxy.core.asks import Asks
-from farmproxy.core.choices import FreePods
+from farmproxy.core.agent_polls import Asks
 from farmproxy.core.errors import IllegalTransition
+from farmproxy.core.event_context import Turn
 from farmproxy.core.events import PodKey, PodSeen
+from farmproxy.core.free_pods import FreePods
 from farmproxy.core.pods import DIALLING, FREE, LEASED, TABLE, Pod, PodState, new_pod
 from farmproxy.core.story import POD_LINES, Ended, note
-from farmproxy.core.turns import Turn
 
 BUSY_STATES = frozenset({DIALLING, LEASED})
 

@@ -6,10 +6,10 @@ import msgspec
 from farmwire import paths
 from farmwire.reasons import Busy, End
 
-from farmproxy.asks import Asker, Heard, Question
 from farmproxy.core.commands import AskAgent, StopAsking
 from farmproxy.core.events import AgentSaid, Event
-from farmproxy.endings import Endings
+from farmproxy.registry.lease_log import Endings
+from farmproxy.upstream.agent_client import Asker, Heard, Question
 
 _BUSY = {str(busy): busy for busy in Busy}
 _ENDS = {str(end): end for end in End}

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from farmwire.reasons import End
 
-from farmproxy.ended_leases import Ended, EndedLeases
-from farmproxy.ids import key_of
+from farmproxy.registry.history import Ended, EndedLeases
+from farmproxy.registry.ids import key_of
 
 
 class Kind(Enum):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import msgspec
 from farmwire import paths
 
-from farmproxy.asks import Address, Asker, Heard
 from farmproxy.core.events import PodsChanged
+from farmproxy.upstream.agent_client import Address, Asker, Heard
 
 KEPT_S = 60.0
 RETRY_S = 5.0  # after an agent that could not be asked

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
-from farmproxy.core.limits import Limits
-from farmproxy.setting_values import (
+from farmproxy.config.parsers import (
     HostPort,
     Network,
     Pools,
@@ -28,6 +27,7 @@ from farmproxy.setting_values import (
     parse_text,
     show,
 )
+from farmproxy.core.limits import Limits
 
 PREFIX = "FARMPROXY_"
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where a pod finds its token and CA

@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING
 from farmwire.reasons import Refusal
 from structlog.typing import FilteringBoundLogger
 
-from farmproxy.dials import DialDesk
-from farmproxy.door import answers, origins
-from farmproxy.door.heads import Head
+from farmproxy.config.settings import Settings
+from farmproxy.config.tokens import Tokens
+from farmproxy.door import origins, responses
+from farmproxy.door.lease_options import Rules
 from farmproxy.door.refusals import Refused
+from farmproxy.door.request_heads import Head
 from farmproxy.door.routes import Does, Intent, route
-from farmproxy.door.wishes import Rules
 from farmproxy.driver import Driver
-from farmproxy.farewells import Farewells
-from farmproxy.leases import Lease, LeaseBook
-from farmproxy.metrics import Metrics
-from farmproxy.poller import Poller
-from farmproxy.relay import RelayDesk
-from farmproxy.settings import Settings
-from farmproxy.sockets import Socket
-from farmproxy.timeouts import Timeouts
-from farmproxy.tokens import Tokens
-from farmproxy.versions import Versions
+from farmproxy.net.poller import Poller
+from farmproxy.net.sockets import Socket
+from farmproxy.net.timeouts import Timeouts
+from farmproxy.observe.metrics import Metrics
+from farmproxy.registry.leases import Lease, LeaseBook
+from farmproxy.tunnel.lingering_close import Farewells
+from farmproxy.tunnel.tunnels import RelayDesk
+from farmproxy.upstream.chrome_versions import Versions
+from farmproxy.upstream.dials import DialDesk
 
 if TYPE_CHECKING:
     from farmproxy.door.connections import Connection
-    from farmproxy.door.named import NamedCaller
+    from farmproxy.door.reservations import NamedCaller
 
 EARLY_LIMIT = 64 * 1024  # bytes a caller may send ahead of its session, its body not counted
 EARLY_BUDGET = (
@@ -130,7 +130,7 @@ class Door:
         """Answer and close; counted and logged, without anything that the caller sent."""
         self.metrics.refusals[reason].inc()
         self.log.info("caller-refused", reason=reason)
-        self.say(sock, answers.refusal(reason, detail, bare=bare))
+        self.say(sock, responses.refusal(reason, detail, bare=bare))
 
     def say(self, sock: Socket, answer: bytes) -> None:
         """Answer and close."""
@@ -139,7 +139,7 @@ class Door:
     def readable(self, sock: Socket, answer: bytes) -> bytes:
         """The answer for whoever asked: a web page's browser wants to be told that the page may read it."""
         origin = self.allowed.get(sock.fileno())
-        return answer if origin is None else answers.readable(answer, origin)
+        return answer if origin is None else responses.readable(answer, origin)
 
     def joined(self, lease: Lease) -> None:
         """A connection was added to the lease."""

@@ -3,14 +3,14 @@
 import msgspec
 from farmwire.reasons import End, Refusal
 
-from farmproxy.door import answers
-from farmproxy.door.door import Door
+from farmproxy.door import responses
+from farmproxy.door.context import Door
 from farmproxy.door.joins import tell_renewed
+from farmproxy.door.lease_options import OWN_KEYS, judge, unknown_key
 from farmproxy.door.refusals import Refused
 from farmproxy.door.routes import Does, Intent, check_launch
-from farmproxy.door.wishes import OWN_KEYS, judge, unknown_key
-from farmproxy.ended_leases import Ended
-from farmproxy.leases import Lease, shown
+from farmproxy.registry.history import Ended
+from farmproxy.registry.leases import Lease, shown
 
 _BODY_KEYS = OWN_KEYS - {"token"}
 _NUMBER_LIMIT = 10**9  # as many digits as the query may have
@@ -29,17 +29,17 @@ class LeasesApi:
             owner = self._door.owner(intent)
             label = intent.given.get("label")
             leases = [shown(lease.id, lease, now) for lease in self._door.book.of(owner, label)]
-            return answers.ok({"leases": leases}, close=close)
+            return responses.ok({"leases": leases}, close=close)
         lease = self._find(intent)
         if intent.does is Does.END:
             if isinstance(lease, Lease):
                 self._door.driver.parties[lease.id].close(End.DELETED)
-            return answers.nothing(close=close)
+            return responses.nothing(close=close)
         if intent.does is Does.RENEW:
             told = self.wishes(body)
             check_launch(intent.does, told)
             self._renew(intent, lease, told)
-        return answers.ok(shown(intent.id, lease, now), close=close)
+        return responses.ok(shown(intent.id, lease, now), close=close)
 
     def wishes(self, body: bytes) -> dict[str, str]:
         """The own keys of a JSON body, as text like the query's; Refused (400) for anything else."""

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 from farmwire.reasons import End
 
-from farmproxy.farewells import Farewells
-from farmproxy.flows import BytesTold, Flow, SinkBroke, SourceBroke, SourceClosed
-from farmproxy.pipes import Pipes
-from farmproxy.poller import BROKEN, GONE, READ, WRITE, Poller
-from farmproxy.sockets import LOST_ERRNOS, Socket, queued_bytes, tune, unheard_s
-from farmproxy.timeouts import Timeouts
+from farmproxy.net.poller import BROKEN, GONE, READ, WRITE, Poller
+from farmproxy.net.sockets import LOST_ERRNOS, Socket, queued_bytes, tune, unheard_s
+from farmproxy.net.timeouts import Timeouts
+from farmproxy.tunnel.flows import BytesTold, Flow, SinkBroke, SourceBroke, SourceClosed
+from farmproxy.tunnel.lingering_close import Farewells
+from farmproxy.tunnel.pipes import Pipes
 
 _LOOKS = 8  # looks that find nothing moved make the stall or idle limit, which is so kept to an eighth
 _ANY = READ | BROKEN

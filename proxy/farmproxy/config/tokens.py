@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from farmwire import bounds
 from structlog.typing import FilteringBoundLogger
 
-from farmproxy.settings import SettingsError
+from farmproxy.config.settings import SettingsError
 
 CHECK_INTERVAL_S = 1.0
 LARGEST_FILE_BYTES = 1024 * 1024

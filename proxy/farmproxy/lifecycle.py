@@ -15,12 +15,12 @@ from farmwire.reasons import End
 from structlog.typing import FilteringBoundLogger
 
 from farmproxy.admin.server import admin_server
+from farmproxy.config.settings import Settings
+from farmproxy.config.tokens import Tokens
 from farmproxy.core.events import DoorClosed
-from farmproxy.descriptors import raise_limit
 from farmproxy.kube.watcher import Watcher
+from farmproxy.net.descriptors import raise_limit
 from farmproxy.proxy import Proxy
-from farmproxy.settings import Settings
-from farmproxy.tokens import Tokens
 
 _LOOK_S = 0.1  # how often a drain looks whether all is done
 _LAST_WORDS_S = 2.0  # for answers on their way when the drain limit has come
