@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
-from farmproxy.core.diagram import state_diagram
+from farmproxy.core.pods import state_diagram
 from farmwire.reasons import ANSWERS, End
 
 from farmctl import cli

@@ -9,10 +9,9 @@ free" that comes before its wait is over is followed by a growing pause, so that
 from collections import OrderedDict
 
 from farmproxy.core.commands import AskAgent, StopAsking
-from farmproxy.core.event_context import Turn
+from farmproxy.core.event_context import Timer, Turn
 from farmproxy.core.events import PodKey
 from farmproxy.core.pods import AskKind, Pod
-from farmproxy.core.timers import Timer
 
 LONG_ASK_S = 30.0  # an unready pod's long poll; longer ones gain nothing
 WITHIN_S = 3.5  # while callers are held: a round of all unready pods, where the places are too few

@@ -19,9 +19,8 @@ from farmproxy.core.invariants import check
 from farmproxy.core.limits import Limits
 from farmproxy.core.pods import SET_ASIDE
 from farmproxy.core.pools import FOREVER, Pool
-from farmproxy.core.snapshots import PoolCounts, PoolView
+from farmproxy.core.snapshots import PoolCounts, PoolView, counts_of, view_of
 from farmproxy.core.story import Ended, as_text, note
-from farmproxy.core.views import counts_of, view_of
 
 CallerEvent = (
     ev.CallerGrew | ev.CallerLeft | ev.DialSucceeded | ev.DialFailed | ev.SessionEnded | ev.LeaseRenewed

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
+from farmproxy.core.event_context import Timer
 from farmproxy.core.events import PodKey, PodSeen
-from farmproxy.core.timers import Timer
 
 
 class PodState(StrEnum):
@@ -137,3 +137,15 @@ def new_pod(seen: PodSeen) -> Pod:
         ready=seen.ready,
         ready_since_word=seen.ready,
     )
+
+
+def state_diagram() -> str:
+    """A ``stateDiagram-v2`` with one arrow an edge of the table, in the table's order."""
+    lines = ["stateDiagram-v2"]
+    lines += [f"    {_node(state)}: {state}" for state in PodState]
+    lines += [f"    {_node(start)} --> {_node(end)}: {why}" for (start, end), why in TABLE.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _node(state: PodState | None) -> str:
+    return "[*]" if state is None else state.name.lower()

@@ -7,12 +7,11 @@ deadline); every caller ends in exactly one way.
 from farmwire.reasons import FAULTS, Busy, DialResult, End, Refusal
 
 from farmproxy.core.agent_polls import Asks
-from farmproxy.core.callers import Caller, Phase
+from farmproxy.core.callers import Caller, Holds, Phase
 from farmproxy.core.commands import AbandonDial, CloseSession, Dial, Refuse
 from farmproxy.core.event_context import Turn
 from farmproxy.core.events import PodsChanged
 from farmproxy.core.free_pods import Choice, FreePods
-from farmproxy.core.holds import Holds
 from farmproxy.core.limits import Limits
 from farmproxy.core.pod_table import Roster
 from farmproxy.core.pods import DIALLING, Pod

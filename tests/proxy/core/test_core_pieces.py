@@ -4,15 +4,13 @@ import ast
 from pathlib import Path
 
 import farmproxy.core
-from farmproxy.core.callers import Caller, Phase
-from farmproxy.core.diagram import state_diagram
+from farmproxy.core.callers import Caller, Holds, Phase
+from farmproxy.core.event_context import Timers
 from farmproxy.core.events import PodSeen
 from farmproxy.core.free_pods import Choice, FreePods
-from farmproxy.core.holds import Holds
-from farmproxy.core.pods import TABLE, PodState, new_pod
+from farmproxy.core.pods import TABLE, PodState, new_pod, state_diagram
 from farmproxy.core.snapshots import STATES
 from farmproxy.core.story import LINES, Ended, note
-from farmproxy.core.timers import Timers
 from hypothesis import given
 from hypothesis import strategies as st
 
