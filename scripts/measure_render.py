@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aiohttp import web
-from farmagent import cdp
+from farmagent.chrome import cdp
 from farmagent.render import TargetPolicy, render
 
 TICKS = os.sysconf("SC_CLK_TCK")

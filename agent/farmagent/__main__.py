@@ -8,19 +8,20 @@ import os
 import signal
 import sys
 
-from farmagent import __version__, binaries, policies, priorities, reaper, settings, sweeps
-from farmagent.binaries import Binary
-from farmagent.browsers import Workshop
-from farmagent.directories import WorkDirectory
+from farmagent import __version__, settings
+from farmagent.chrome import binaries, leftover_files, policies, priorities, reaper
+from farmagent.chrome.binaries import Binary
+from farmagent.chrome.directories import WorkDirectory
+from farmagent.chrome.leftover_files import Places
+from farmagent.chrome.uids import Uids
 from farmagent.errors import AgentError, SettingsError
-from farmagent.leasing import Leasing
+from farmagent.lease.browsers import Workshop
+from farmagent.lease.leasing import Leasing
+from farmagent.lease.pod import Pod
 from farmagent.logs import log
-from farmagent.pod import Pod
-from farmagent.rendering import renderer
+from farmagent.render.serving import renderer
 from farmagent.server import AgentServer
 from farmagent.settings import Settings
-from farmagent.sweeps import Places
-from farmagent.uids import Uids
 
 HELP = """usage: python -m farmagent [--help | --version | --check]
 
@@ -69,7 +70,7 @@ def workshop(config: Settings, binary: Binary, work: WorkDirectory) -> Workshop:
         own = (work.path,) if work.is_alone else ()
         uids, places = Uids(None), Places((*config.sweep, *own))
     else:
-        uids, places = Uids(config.chrome_uids), sweeps.writable()
+        uids, places = Uids(config.chrome_uids), leftover_files.writable()
         places = Places((*places.folders, *config.sweep, work.path), cut=places.cut)
         log.info("swept-folders", folders=[str(folder) for folder in places.folders], cut=places.cut)
     return Workshop(config, binary, work, uids, places, low_priority=priorities.can_lift())

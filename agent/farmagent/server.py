@@ -12,15 +12,15 @@ from typing import Self
 from farmwire import paths
 from farmwire.headers import UPGRADE_TOKEN
 
-from farmagent import races
-from farmagent.connections import Connection, PeerGone
+from farmagent import cancellation
 from farmagent.errors import AgentError
-from farmagent.http_head import BadRequest, HttpServerSide, Request
-from farmagent.leasing import Leasing
+from farmagent.http.connections import Connection, PeerGone
+from farmagent.http.heads import BadRequest, HttpServerSide, Request
+from farmagent.lease.leasing import Leasing
+from farmagent.lease.metrics import CONTENT_TYPE
+from farmagent.lease.pod import Pod
+from farmagent.lease.states import State
 from farmagent.logs import log
-from farmagent.metrics import CONTENT_TYPE
-from farmagent.pod import Pod
-from farmagent.states import State
 
 IDLE_S = 120.0  # a kept-alive connection between two requests
 WAIT_LIMIT_S = 600.0
@@ -143,8 +143,8 @@ class AgentServer:
             wait_s = _wait_s(request.query["wait"])
             ready = self._pod.busy is None
             if not ready:
-                with suppress(races.OverError):
-                    ready = await races.unless(self._pod.until_free(wait_s), http.connection.ended)
+                with suppress(cancellation.OverError):
+                    ready = await cancellation.unless(self._pod.until_free(wait_s), http.connection.ended)
         body: dict[str, object] = {"state": self._pod.state}
         if not ready:
             body["reason"] = self._pod.busy

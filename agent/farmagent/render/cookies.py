@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from farmagent import cdp
+from farmagent.chrome import cdp
 from farmagent.render.answers import Reason, RenderError
 
 _DOMAIN = re.compile(r"\.?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|\[?[0-9a-f:.]+\]?")

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from farmwire import headers
 
-from farmagent import cdp
-from farmagent.cdp import MESSAGE_MAX_BYTES
+from farmagent.chrome import cdp
+from farmagent.chrome.cdp import MESSAGE_MAX_BYTES
 from farmagent.render import gate, openings
 from farmagent.render.answers import CONTENT_TYPES, Reason, RenderAnswer, RenderError, refusal
 from farmagent.render.captures import capture

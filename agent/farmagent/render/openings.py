@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from farmagent import cdp
+from farmagent.chrome import cdp
 from farmagent.render.gate import Gate
 from farmagent.render.pages import Page
 from farmagent.render.preparations import blocked

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from farmagent import cdp
+from farmagent.chrome import cdp
 from farmagent.logs import log
 from farmagent.render import cookies, documents
 from farmagent.render.answers import Reason, RenderError

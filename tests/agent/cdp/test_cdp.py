@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from farmagent import cdp
+from farmagent.chrome import cdp
 from websockets.asyncio.server import ServerConnection, serve
 
 Handler = Callable[[ServerConnection], Awaitable[None]]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from farmagent import proctimes
+from farmagent.chrome import proctimes
 from farmagent.settings import CHROME_UIDS
 from websockets.sync.client import connect
 

@@ -9,16 +9,16 @@ import time
 from pathlib import Path
 
 import pytest
-from farmagent.binaries import Binary
-from farmagent.browsers import Workshop
-from farmagent.directories import WorkDirectory
+from farmagent.chrome.binaries import Binary
+from farmagent.chrome.directories import WorkDirectory
+from farmagent.chrome.leftover_files import Places
+from farmagent.chrome.uids import Uids
 from farmagent.errors import ChromeStartError
-from farmagent.leasing import Leasing
-from farmagent.pod import Pod
+from farmagent.lease.browsers import Workshop
+from farmagent.lease.leasing import Leasing
+from farmagent.lease.pod import Pod
 from farmagent.server import AgentServer
 from farmagent.settings import Settings
-from farmagent.sweeps import Places
-from farmagent.uids import Uids
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 

@@ -6,11 +6,11 @@ import os
 import tempfile
 from pathlib import Path
 
-from farmagent import binaries, cdp, policies
-from farmagent.chrome import Start, launch
-from farmagent.directories import WorkDirectory
+from farmagent.chrome import binaries, cdp, policies
+from farmagent.chrome.directories import WorkDirectory
+from farmagent.chrome.processes import Start, launch
+from farmagent.chrome.uids import Uids
 from farmagent.settings import CHROME_UIDS, Settings
-from farmagent.uids import Uids
 
 URLS = ("file:///etc/passwd", "chrome://settings", "view-source:http://127.0.0.1:1/", "about:blank")
 

@@ -3,8 +3,8 @@
 import asyncio
 from itertools import pairwise
 
-from farmagent import offers
-from farmagent.http_head import BadRequest, HttpServerSide, Request
+from farmagent.http.heads import BadRequest, HttpServerSide, Request
+from farmagent.lease import lease_requests
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +39,7 @@ def read(pieces):
 def test_pieces_make_no_difference(cuts):
     edges = [0, *sorted(cuts), len(LEASE)]
     request, _ = read([LEASE[start:end] for start, end in pairwise(edges)])
-    offer = offers.read(request)
+    offer = lease_requests.read(request)
     assert (offer.lease, offer.is_join, offer.lease_max_s, offer.waited_ms, offer.dials) == (
         "01J",
         False,
@@ -84,7 +84,7 @@ def check(pieces):
             assert isinstance(request, Request)
             assert isinstance(request.query, dict)
             assert isinstance(request.path, str)
-            offers.read(request)
+            lease_requests.read(request)
     except BadRequest as refusal:
         status = refusal.status
     assert 400 <= status < 600

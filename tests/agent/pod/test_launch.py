@@ -74,7 +74,7 @@ async def test_a_chrome_that_the_machine_killed_at_start_is_not(pod):
 
 
 async def test_a_chrome_that_hangs_at_start_gives_the_caller_to_another_pod(pod, monkeypatch):
-    monkeypatch.setattr("farmagent.pod.OWN_CHROME_S", 0.05)
+    monkeypatch.setattr("farmagent.lease.pod.OWN_CHROME_S", 0.05)
     monkeypatch.setattr(type(pod.chrome), "listening", _for_ever)
     status, _, body, _, _ = await pod.lease("L1", LAUNCH)
     assert (status, json.loads(body)) == (409, {"reason": "recycling"})

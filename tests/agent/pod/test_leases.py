@@ -3,13 +3,13 @@
 import asyncio
 import json
 
-import farmagent.heartbeats
-import farmagent.pod
+import farmagent.chrome.heartbeats
+import farmagent.lease.pod
 import pytest
-from farmagent.directories import WorkDirectory
+from farmagent.chrome.directories import WorkDirectory
 from farmagent.errors import AgentError
-from farmagent.leasing import KeyFile
-from farmagent.pod import Pod
+from farmagent.lease.leasing import KeyFile
+from farmagent.lease.pod import Pod
 from farmagent.settings import Settings
 
 
@@ -28,7 +28,7 @@ async def test_a_second_lease_gets_409_busy(pod):
 
 
 async def test_409_says_starting_recycling_draining(pod_with, monkeypatch):
-    monkeypatch.setattr("farmagent.states.BACKOFF_S", 0.15)
+    monkeypatch.setattr("farmagent.lease.states.BACKOFF_S", 0.15)
     async with pod_with() as pod:
         pod.fail.extend([True] * 2)
         assert json.loads((await pod.lease("L1"))[2]) == {"reason": "starting"}
@@ -81,7 +81,7 @@ async def test_half_close_is_gone(pod):
 
 async def test_chrome_is_asked_at_that_moment(pod, monkeypatch):
     """A Chrome that froze after its last heartbeat is not leased: 102s until it answers again."""
-    monkeypatch.setattr("farmagent.pod.ANSWER_S", 5.0)
+    monkeypatch.setattr("farmagent.lease.pod.ANSWER_S", 5.0)
     pod.chrome.frozen = True
     reader, writer = await pod.connect()
     writer.write(
@@ -132,7 +132,7 @@ async def test_a_frozen_chrome_is_a_dead_one(pod_with):
 
 
 def test_a_silent_chrome_is_known_soon():
-    assert 1.0 <= farmagent.pod.ANSWER_S <= 2.0
+    assert 1.0 <= farmagent.lease.pod.ANSWER_S <= 2.0
 
 
 class TestSilent:
@@ -140,7 +140,7 @@ class TestSilent:
 
     @pytest.fixture(autouse=True)
     def _soon(self, monkeypatch):
-        monkeypatch.setattr("farmagent.pod.ANSWER_S", 0.1)
+        monkeypatch.setattr("farmagent.lease.pod.ANSWER_S", 0.1)
 
     async def test_is_409_starting_and_free_again_when_it_answers(self, pod):
         chrome = pod.chrome
@@ -201,8 +201,8 @@ async def test_a_chrome_that_is_only_busy_keeps_its_lease(pod_with):
 
 
 async def test_a_chrome_that_is_busy_for_ever_is_given_up(pod_with, monkeypatch):
-    assert farmagent.heartbeats.BUSY_MAX_S == 60.0
-    monkeypatch.setattr("farmagent.heartbeats.BUSY_MAX_S", 0.4)
+    assert farmagent.chrome.heartbeats.BUSY_MAX_S == 60.0
+    monkeypatch.setattr("farmagent.chrome.heartbeats.BUSY_MAX_S", 0.4)
     async with pod_with(heartbeat_s=0.05) as pod:
         await pod.until(lambda pod: pod.busy is None)
         reader, _ = await pod.leased("L1")
@@ -216,7 +216,7 @@ async def test_a_chrome_that_is_busy_for_ever_is_given_up(pod_with, monkeypatch)
 def test_who_uses_a_chrome_that_freezes_learns_of_it_within_ten_seconds():
     """At most an interval passes before it is asked, then each question waits for one."""
     heartbeat_s = Settings.from_env({}).heartbeat_s
-    assert (1 + farmagent.heartbeats.MISSES_MAX) * heartbeat_s < 10.0
+    assert (1 + farmagent.chrome.heartbeats.MISSES_MAX) * heartbeat_s < 10.0
 
 
 class TestFirstPage:
@@ -261,7 +261,7 @@ async def test_chromes_end_ends_an_idle_lease_at_once(pod, returncode, end):
 
 
 async def test_the_longest_time_ends_a_lease_should_the_proxy_not(pod, monkeypatch):
-    monkeypatch.setattr("farmagent.pod.MAX_SLACK_S", -0.95)
+    monkeypatch.setattr("farmagent.lease.pod.MAX_SLACK_S", -0.95)
     reader, _ = await pod.leased("L1", "Farm-Lease-Max-S: 1")
     async with asyncio.timeout(5):
         assert await reader.read() == b""
@@ -270,7 +270,7 @@ async def test_the_longest_time_ends_a_lease_should_the_proxy_not(pod, monkeypat
 
 
 async def test_a_join_says_how_long_the_lease_may_last_now(pod, monkeypatch):
-    monkeypatch.setattr("farmagent.pod.MAX_SLACK_S", -0.95)
+    monkeypatch.setattr("farmagent.lease.pod.MAX_SLACK_S", -0.95)
     reader, _ = await pod.leased("L1", "Farm-Lease-Max-S: 600")
     _, writer = await pod.leased("L1", "Farm-Lease-Max-S: 1", kind="Farm-Join")
     writer.close()
@@ -454,7 +454,7 @@ class TestSpare:
 
 
 async def test_a_full_disk_is_retried_until_there_is_room(pod_with, monkeypatch):
-    monkeypatch.setattr("farmagent.states.BACKOFF_S", 0.01)
+    monkeypatch.setattr("farmagent.lease.states.BACKOFF_S", 0.01)
     fresh, tries = WorkDirectory.fresh, []
 
     def no_room_twice(self, user):

@@ -9,14 +9,15 @@ from pathlib import Path
 from socket import IPPROTO_TCP, TCP_USER_TIMEOUT
 
 import pytest
-from farmagent import directories, flags, policies, priorities, races, settings
+from farmagent import cancellation, settings
 from farmagent.__main__ import main
-from farmagent.binaries import Binary, find
-from farmagent.connections import Connection, PeerGone, connect
-from farmagent.directories import ChromeDirectories, WorkDirectory
+from farmagent.chrome import directories, flags, policies, priorities
+from farmagent.chrome.binaries import Binary, find
+from farmagent.chrome.directories import ChromeDirectories, WorkDirectory
+from farmagent.chrome.uids import ChromeUser
 from farmagent.errors import AgentError, SettingsError
+from farmagent.http.connections import Connection, PeerGone, connect
 from farmagent.settings import Settings
-from farmagent.uids import ChromeUser
 
 ME = ChromeUser(os.geteuid(), os.getegid())
 
@@ -26,7 +27,7 @@ class TestRaces:
         async def work():
             return 7
 
-        assert await races.unless(work(), asyncio.Event()) == 7
+        assert await cancellation.unless(work(), asyncio.Event()) == 7
 
     async def test_an_event_cancels_the_work(self):
         event, cancelled = asyncio.Event(), asyncio.Event()
@@ -38,8 +39,8 @@ class TestRaces:
             finally:
                 cancelled.set()
 
-        with pytest.raises(races.OverError):
-            await races.unless(work(), asyncio.Event(), event)
+        with pytest.raises(cancellation.OverError):
+            await cancellation.unless(work(), asyncio.Event(), event)
         assert cancelled.is_set()
 
     async def test_an_event_that_is_set_already_starts_no_work(self):
@@ -49,15 +50,15 @@ class TestRaces:
         async def work():
             raise AssertionError("started")
 
-        with pytest.raises(races.OverError):
-            await races.unless(work(), event)
+        with pytest.raises(cancellation.OverError):
+            await cancellation.unless(work(), event)
 
     async def test_the_works_own_error_comes_through_bare(self):
         async def work():
             raise KeyError("x")
 
         with pytest.raises(KeyError):
-            await races.unless(work(), asyncio.Event())
+            await cancellation.unless(work(), asyncio.Event())
 
     async def test_cancelled_from_outside_cancels_the_work(self):
         began, cancelled = asyncio.Event(), asyncio.Event()
@@ -70,7 +71,7 @@ class TestRaces:
                 cancelled.set()
 
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(races.unless(work(), asyncio.Event()))
+            task = group.create_task(cancellation.unless(work(), asyncio.Event()))
             await began.wait()
             task.cancel()
         assert task.cancelled()

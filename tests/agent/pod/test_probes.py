@@ -22,7 +22,7 @@ async def test_alive_has_nothing_to_do_with_free(pod):  # field case 28
 async def test_not_alive_after_three_failed_starts_and_alive_once_mended(
     pod_with, monkeypatch
 ):  # field case 28
-    monkeypatch.setattr("farmagent.states.BACKOFF_S", 0.05)
+    monkeypatch.setattr("farmagent.lease.states.BACKOFF_S", 0.05)
     async with pod_with() as pod:
         pod.fail.extend([True] * 3)
         await pod.until(lambda pod: pod.state == "broken")

@@ -5,8 +5,8 @@ import json
 from dataclasses import dataclass, field
 
 import pytest
-from farmagent.json_pages import rewritten
-from farmagent.sessions import chrome_path
+from farmagent.lease.json_pages import rewritten
+from farmagent.lease.sessions import chrome_path
 
 KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 UPGRADE = b"Host: farm.example:3000\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n" + KEY

@@ -1,7 +1,7 @@
 """The agent's state machine: a table of single moves, and Hypothesis over all orders of events."""
 
 import pytest
-from farmagent.states import (
+from farmagent.lease.states import (
     ENDS_KEPT,
     MOVES,
     AgentBegan,

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from urllib.parse import quote
 
 import pytest
-from farmagent import cdp
+from farmagent.chrome import cdp
 from farmagent.render import TargetPolicy, render, requests
 
 pytestmark = pytest.mark.chrome

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
-from farmagent import cdp
+from farmagent.chrome import cdp
 
 ADDRESS = "127.0.77.1"
 START_S = 60.0

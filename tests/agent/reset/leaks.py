@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from farmagent import cdp
+from farmagent.chrome import cdp
 
 LOOK_S = 5.0  # a thing that is there shows itself within this; see Visitor.until
 WAIT_S = 60.0  # for what must come: the machine may be busy

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from farmagent import cdp
+from farmagent.chrome import cdp
 
 pytestmark = [
     pytest.mark.chrome,

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from farmagent import cdp
+from farmagent.chrome import cdp
 
 pytestmark = [pytest.mark.chrome, pytest.mark.timeout(300)]
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from farmagent import sweeps
+from farmagent.chrome import leftover_files
 from farmagent.settings import Settings, SettingsError
 
 USER = 54321
@@ -21,7 +21,7 @@ def given(path, *, uid=USER):
 
 
 def sweep(tmp_path, *spared):
-    return sweeps.remove([tmp_path], USER, spared=spared)
+    return leftover_files.remove([tmp_path], USER, spared=spared)
 
 
 def test_only_the_user_s_own_files_go(tmp_path):
@@ -63,7 +63,7 @@ def test_a_link_goes_and_what_it_points_at_stays(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_none(tmp_path):
-    assert sweeps.remove([tmp_path / "nowhere"], USER) == []
+    assert leftover_files.remove([tmp_path / "nowhere"], USER) == []
 
 
 class TestWritableFolders:
@@ -80,7 +80,7 @@ class TestWritableFolders:
         for number in range(5):
             (tmp_path / f"{number}").mkdir(mode=0o777)
             (tmp_path / f"{number}" / "below").mkdir(mode=0o777)
-        places = sweeps.writable(self.mounts(tmp_path), limit=7)
+        places = leftover_files.writable(self.mounts(tmp_path), limit=7)
         assert places.cut
 
     def test_read_only_and_kernel_mounts_are_none(self, tmp_path):
@@ -89,10 +89,10 @@ class TestWritableFolders:
             assert self.found(tmp_path, kind=kind, own=own, options=options) == ()
 
     def test_of_this_machine_hold_its_temporary_folders(self):
-        assert {Path("/tmp"), Path("/dev/shm")} <= set(sweeps.writable().folders)
+        assert {Path("/tmp"), Path("/dev/shm")} <= set(leftover_files.writable().folders)
 
     def found(self, root, **mount):
-        return sweeps.writable(self.mounts(root, **mount)).folders
+        return leftover_files.writable(self.mounts(root, **mount)).folders
 
     def mounts(self, root, *, kind="tmpfs", own="rw", options="rw"):
         """In a folder beside, because the walk starts only where all may pass."""

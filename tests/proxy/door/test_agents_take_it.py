@@ -6,8 +6,8 @@ import asyncio
 import json
 
 import pytest
-from farmagent import offers
-from farmagent.http_head import BadRequest, HttpServerSide
+from farmagent.http.heads import BadRequest, HttpServerSide
+from farmagent.lease import lease_requests
 from farmagent.server import foreign
 from farmproxy.config.tokens import parse_key
 from farmproxy.upstream.handshakes import join_request, lease_request
@@ -40,7 +40,7 @@ async def offer_of(handshake):
     request = await as_agent(handshake)
     assert foreign(request) == ""
     assert request.asks_upgrade_to("farm-lease")
-    return offers.read(request)
+    return lease_requests.read(request)
 
 
 # The alphabet that the door lets through, and what real and odd clients write.
@@ -203,7 +203,7 @@ def test_any_wait_and_number_of_dials_fits_a_handshake(max_s, waited_ms, dials, 
 async def test_an_agent_refuses_other_numbers_with_a_400(number):
     head = f"GET /lease HTTP/1.1\r\nHost: 10.0.0.1\r\nFarm-Lease: {ID}\r\nFarm-Dials: {number}\r\n\r\n"
     with pytest.raises(BadRequest):
-        offers.read(await as_agent(head.encode()))
+        lease_requests.read(await as_agent(head.encode()))
 
 
 async def test_a_host_longer_than_any_name_is_refused_at_the_door(farm, fakes):

@@ -12,18 +12,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from farmagent import cdp, races, sweeps
-from farmagent.binaries import SANDBOX_REFUSED, Binary
-from farmagent.chrome import Start, launch
-from farmagent.directories import ChromeDirectories, WorkDirectory, remove
+from farmagent import cancellation
+from farmagent.chrome import cdp, leftover_files
+from farmagent.chrome.binaries import SANDBOX_REFUSED, Binary
+from farmagent.chrome.directories import ChromeDirectories, WorkDirectory, remove
+from farmagent.chrome.flags import asked
+from farmagent.chrome.heartbeats import Heartbeat
+from farmagent.chrome.leftover_files import Places
+from farmagent.chrome.processes import Start, launch
+from farmagent.chrome.uids import ChromeUser, Uids, uids_in_use
 from farmagent.errors import ChromeLostError, ChromeStartError
-from farmagent.flags import asked
-from farmagent.heartbeats import Heartbeat
+from farmagent.lease.states import ChromeAnswered, ChromeFailed, Event, StartChrome, Why
 from farmagent.logs import log
 from farmagent.settings import Settings
-from farmagent.states import ChromeAnswered, ChromeFailed, Event, StartChrome, Why
-from farmagent.sweeps import Places
-from farmagent.uids import ChromeUser, Uids, uids_in_use
 
 ORDERLY_S = (
     0.1  # Chrome closes its sockets well before it exits when asked to close; a killed one is gone by then
@@ -32,7 +33,7 @@ CLOSE_S = 3.0  # Browser.close takes 0.3 to 1.2 s
 
 
 class Process(Protocol):
-    """What is used of farmagent.chrome.ChromeProcess."""
+    """What is used of farmagent.chrome.processes.ChromeProcess."""
 
     pid: int
     directories: ChromeDirectories
@@ -78,14 +79,14 @@ class Workshop:
 
     def sweep(self, uid: int) -> list[Path]:
         """Blocks; returns what could not be removed."""
-        return sweeps.remove(self.places.folders, uid, spared=(self.work.lock_path,))
+        return leftover_files.remove(self.places.folders, uid, spared=(self.work.lock_path,))
 
     def clear(self) -> None:
         """Remove what Chromes of an agent that was killed have left. Blocks."""
         if self.uids.is_shared:
             self.sweep(os.geteuid())
             return
-        left = sweeps.owners(self.places.folders, self.settings.chrome_uids) - uids_in_use()
+        left = leftover_files.owners(self.places.folders, self.settings.chrome_uids) - uids_in_use()
         for uid in left:
             if self.uids.lock(uid):
                 self.sweep(uid)
@@ -138,9 +139,9 @@ async def live(browser: Browser, shop: Workshop, command: StartChrome, tell: Cal
     asked, why = False, ""
     try:
         if command.after_s:
-            await races.within(races.first(browser.promoted, browser.unwanted), command.after_s)
-        asked = await races.unless(_serve(browser, shop, command, tell), browser.unwanted)
-    except races.OverError:
+            await cancellation.within(cancellation.first(browser.promoted, browser.unwanted), command.after_s)
+        asked = await cancellation.unless(_serve(browser, shop, command, tell), browser.unwanted)
+    except cancellation.OverError:
         why = "unwanted"
     except (ChromeStartError, ChromeLostError, cdp.CdpError, cdp.CdpLost, OSError) as error:
         why = str(error)
@@ -208,13 +209,13 @@ async def _watched(process: Process, heartbeat: Heartbeat, connection: cdp.Brows
     Raises ChromeLostError for a frozen one.
     """
     try:
-        await races.unless(heartbeat.watch(), process.exited)
-    except races.OverError:
+        await cancellation.unless(heartbeat.watch(), process.exited)
+    except cancellation.OverError:
         pass
     except ChromeLostError:
         if not connection.ended.is_set():
             raise
-        await races.within(process.exited.wait(), ORDERLY_S)
+        await cancellation.within(process.exited.wait(), ORDERLY_S)
     return process.returncode in (0, None)
 
 

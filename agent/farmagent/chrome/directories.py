@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from farmagent.chrome.uids import ChromeUser
 from farmagent.errors import AgentError
-from farmagent.uids import ChromeUser
 
 PREFIX = "c-"
 ALONE = b"alone\n"

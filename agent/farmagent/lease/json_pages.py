@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from farmagent import chrome_http
-from farmagent.chrome_http import ChromeAnswer
-from farmagent.http_head import Request, as_json
+from farmagent.chrome import chrome_http
+from farmagent.chrome.chrome_http import ChromeAnswer
+from farmagent.http.heads import Request, as_json
 
 METHODS = ("GET", "HEAD", "PUT", "POST")  # PUT is what Chrome wants for /json/new
 JSON_LIMIT_S = 10.0

@@ -10,9 +10,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from farmagent.chrome.uids import ChromeUser
 from farmagent.errors import AgentError
 from farmagent.settings import Settings
-from farmagent.uids import ChromeUser
 
 # The binaries themselves: /usr/bin/chromium is a shell script that adds flags of its own.
 CANDIDATES = (

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.metrics_core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from farmagent.binaries import Binary
+from farmagent.chrome.binaries import Binary
+from farmagent.lease.states import State, Why
 from farmagent.logs import log
-from farmagent.states import State, Why
 
 RECYCLE_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from farmwire import bounds, headers
 
-from farmagent.http_head import BadRequest, Request
+from farmagent.http.heads import BadRequest, Request
 
 ID = re.compile(r"[0-9A-Za-z._-]{1,64}")
 PUBLIC_BASE = re.compile(rf"wss?://[!-~]{{1,{bounds.PUBLIC_BASE_CHARS}}}")

@@ -16,7 +16,7 @@ import h11
 import msgspec
 from farmwire import bounds
 
-from farmagent.connections import Connection
+from farmagent.http.connections import Connection
 
 HEAD_LIMIT_BYTES = bounds.HEAD_BYTES
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from farmagent import cdp
+from farmagent.chrome import cdp
 from farmagent.errors import ChromeLostError
 
 MISSES_MAX = 3

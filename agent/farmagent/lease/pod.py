@@ -12,12 +12,12 @@ from typing import Any
 from farmwire.launch_options import LaunchOptions
 from farmwire.reasons import Busy, End
 
-from farmagent import browsers, races
-from farmagent.browsers import Browser, Workshop
+from farmagent import cancellation
 from farmagent.errors import ChromeLostError
-from farmagent.logs import log
-from farmagent.metrics import AgentMetrics
-from farmagent.states import (
+from farmagent.lease import browsers
+from farmagent.lease.browsers import Browser, Workshop
+from farmagent.lease.metrics import AgentMetrics
+from farmagent.lease.states import (
     AgentBegan,
     ChromeAnswered,
     ChromeFailed,
@@ -40,6 +40,7 @@ from farmagent.states import (
     State,
     Why,
 )
+from farmagent.logs import log
 
 ANSWER_S = 1.5  # how long a handshake waits for a Chrome that is silent: its caller may have another pod's
 OWN_CHROME_S = (
@@ -151,7 +152,7 @@ class Pod:
     async def check_chrome(self, lease: LiveLease) -> None:
         """Return once the main Chrome has a page and has answered now, or the lease is over because it has not."""
         if lease.own is not None:
-            if not await races.within(lease.own.has_page.wait(), OWN_CHROME_S):
+            if not await cancellation.within(lease.own.has_page.wait(), OWN_CHROME_S):
                 lease.own.kill()
                 await lease.over.wait()
             return
@@ -293,7 +294,7 @@ class Pod:
             return
         try:
             await browser.heartbeat.ask()
-            await races.first(browser.has_page, browser.unwanted)
+            await cancellation.first(browser.has_page, browser.unwanted)
         except ChromeLostError as error:
             log.warning("chrome-lost", chrome=browser.number, detail=str(error))
             self.tell(ChromeFailed(browser.number))
@@ -316,7 +317,7 @@ class Pod:
     async def _leave(self, chrome: Browser | None, *, at_once: bool) -> None:
         if chrome is not None and not at_once:
             # a second SIGTERM (told to the machine, which has left already) need not wait longer than this
-            await races.within(chrome.close(), browsers.CLOSE_S + 1)
+            await cancellation.within(chrome.close(), browsers.CLOSE_S + 1)
         self.drained.set()
 
     def _spawn(self, work: Any) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import h11
 
-from farmagent.connections import Connection, connect
 from farmagent.errors import ChromeLostError
+from farmagent.http.connections import Connection, connect
 
 ANSWER_LIMIT_BYTES = 32 * 1024 * 1024  # /json/protocol is 2 MB
 HOST = "127.0.0.1"

@@ -1,9 +1,9 @@
 """Answers POST /render inside a lease: the render job under this pod's target policy."""
 
-from farmagent import cdp
+from farmagent.chrome import cdp
 from farmagent.errors import ChromeLostError, SettingsError
+from farmagent.lease.sessions import Renderer
 from farmagent.render import RenderAnswer, TargetPolicy, render
-from farmagent.sessions import Renderer
 from farmagent.settings import Settings
 
 

@@ -13,12 +13,14 @@ from typing import Protocol
 from farmwire import bounds, paths
 from farmwire.reasons import End
 
-from farmagent import chrome_http, json_pages, races
-from farmagent.browsers import Browser
-from farmagent.connections import Connection, PeerGone, connect
+from farmagent import cancellation
+from farmagent.chrome import chrome_http
 from farmagent.errors import ChromeLostError
-from farmagent.http_head import BadRequest, HttpServerSide, Request, as_json
-from farmagent.offers import Offer
+from farmagent.http.connections import Connection, PeerGone, connect
+from farmagent.http.heads import BadRequest, HttpServerSide, Request, as_json
+from farmagent.lease import json_pages
+from farmagent.lease.browsers import Browser
+from farmagent.lease.lease_requests import Offer
 
 CLOSE = ("Connection", "close")
 CHROME_CONNECT_S = 5.0
@@ -61,8 +63,8 @@ class SessionPlace:
 async def serve(connection: Connection, place: SessionPlace) -> End:
     """Returns how this connection ended; it is closed then. A lease's ``over`` ends it at any point."""
     try:
-        end = await races.unless(_serve(connection, place), connection.ended, place.over)
-    except races.OverError:
+        end = await cancellation.unless(_serve(connection, place), connection.ended, place.over)
+    except cancellation.OverError:
         end = _peer_end(connection)
     except PeerGone:
         end = _peer_end(connection)
@@ -83,11 +85,11 @@ async def _chrome_end(connection: Connection, place: SessionPlace) -> End:
     for one that does not, its watcher has the word.
     """
     connection.close()
-    with suppress(races.OverError, ChromeLostError):
+    with suppress(cancellation.OverError, ChromeLostError):
         if place.chrome.heartbeat is not None:
-            await races.unless(place.chrome.heartbeat.ask(), place.over)
+            await cancellation.unless(place.chrome.heartbeat.ask(), place.over)
             return End.DONE
-    await races.within(place.over.wait(), VERDICT_S)
+    await cancellation.within(place.over.wait(), VERDICT_S)
     return End.BROWSER_DIED
 
 

@@ -12,12 +12,12 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from farmagent import priorities, proctimes
-from farmagent.binaries import Binary
-from farmagent.directories import ChromeDirectories
+from farmagent.chrome import priorities, proctimes
+from farmagent.chrome.binaries import Binary
+from farmagent.chrome.directories import ChromeDirectories
+from farmagent.chrome.flags import command_line
+from farmagent.chrome.uids import ChromeUser
 from farmagent.errors import ChromeStartError
-from farmagent.flags import command_line
-from farmagent.uids import ChromeUser
 
 LISTENING = re.compile(rb"DevTools listening on (ws://[^\s/]+:(\d+)/\S+)")
 SAID_BYTES = 4096  # of Chrome's last words, for the log line of a start that failed

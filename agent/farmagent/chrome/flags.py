@@ -8,8 +8,8 @@ from pathlib import Path
 
 from farmwire.launch_options import LaunchOptions, window_of
 
-from farmagent.binaries import Binary
-from farmagent.directories import ChromeDirectories
+from farmagent.chrome.binaries import Binary
+from farmagent.chrome.directories import ChromeDirectories
 
 # Chrome's renderers share memory in /dev/shm; a container's default is 64 MiB, too small for big pages.
 SHM_WANTED_BYTES = 256 * 1024 * 1024

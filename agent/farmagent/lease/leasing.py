@@ -15,13 +15,15 @@ from farmwire.headers import UPGRADE_TOKEN
 from farmwire.launch_options import LaunchOptions
 from farmwire.reasons import SCOPE_CALLER, Busy, End
 
-from farmagent import flags, offers, races, sessions
-from farmagent.connections import PeerGone
-from farmagent.http_head import HttpServerSide, Request
+from farmagent import cancellation
+from farmagent.chrome import flags
+from farmagent.http.connections import PeerGone
+from farmagent.http.heads import HttpServerSide, Request
+from farmagent.lease import lease_requests, sessions
+from farmagent.lease.lease_requests import Offer
+from farmagent.lease.pod import LiveLease, Pod
+from farmagent.lease.sessions import Renderer, SessionPlace
 from farmagent.logs import log
-from farmagent.offers import Offer
-from farmagent.pod import LiveLease, Pod
-from farmagent.sessions import Renderer, SessionPlace
 
 PREPARING_EVERY_S = 1.0
 OPTIONS_DETAIL = 1000  # characters of Chrome's last words that a caller is told
@@ -55,7 +57,7 @@ class Leasing:
 
     async def serve(self, http: HttpServerSide, request: Request) -> bool:
         """Whether the connection is still HTTP (it was refused)."""
-        offer = offers.read(request)
+        offer = lease_requests.read(request)
         try:
             accepted = self._key.accepts(request.header(headers.KEY))
         except OSError as error:
@@ -141,8 +143,8 @@ class Leasing:
         """Whether Chrome has answered; if not, the lease is over. Raises PeerGone when the proxy left meanwhile."""
         async with asyncio.TaskGroup() as group:
             saying = group.create_task(self._say_preparing(http))
-            with suppress(races.OverError):
-                await races.unless(self._pod.check_chrome(lease), http.connection.ended, lease.over)
+            with suppress(cancellation.OverError):
+                await cancellation.unless(self._pod.check_chrome(lease), http.connection.ended, lease.over)
             saying.cancel()
         if http.connection.ended.is_set():
             raise PeerGone("the proxy left during the handshake")
