@@ -3,9 +3,9 @@
 import sys
 
 from farmctl.images import catalogue, engines
-from farmctl.testbeds.kind import starting
-from farmctl.testbeds.kind.cluster import Cluster
-from farmctl.testbeds.kind.state import KindFolder
+from farmctl.testbeds.kind import up
+from farmctl.testbeds.kind.cluster.cluster import Cluster
+from farmctl.testbeds.kind.cluster.state import KindFolder
 
 
 def opened() -> Cluster | None:
@@ -14,7 +14,7 @@ def opened() -> Cluster | None:
     there = folder.read()
     if there is None or there.shape is None:
         return None
-    return starting.opened(engines.find(there.engine), catalogue.read(), folder, there.shape, say)
+    return up.opened(engines.find(there.engine), catalogue.read(), folder, there.shape, say)
 
 
 def say(step: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from e2e import clusters
 from farmctl.errors import FarmctlError
-from farmctl.testbeds.kind.cluster import export_logs
+from farmctl.testbeds.kind.cluster.cluster import export_logs
 
 FOLDER = "exported"  # all is below it, so that a run can remove what the one before left
 STEP_S = 120

@@ -8,9 +8,9 @@ import pytest
 from playwright.async_api import Error, async_playwright
 
 from e2e.conftest import farmctl
-from farmctl.testbeds.kind import waiting
-from farmctl.testbeds.kind.controlplane import GO_ON, STOP_CONTROLLERS
-from farmctl.testbeds.kind.nodes import sh
+from farmctl.testbeds.kind.cluster import waiting
+from farmctl.testbeds.kind.cluster.nodes import sh
+from farmctl.testbeds.kind.faults.controlplane import GO_ON, STOP_CONTROLLERS
 
 pytestmark = [pytest.mark.timeout(600, func_only=True), pytest.mark.usefixtures("only_on_kind")]
 PODS = 4

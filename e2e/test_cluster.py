@@ -10,10 +10,11 @@ import pytest
 
 from e2e.conftest import farmctl
 from farmctl.images import catalogue, loading
-from farmctl.testbeds.kind import nodes, programs, starting, waiting
-from farmctl.testbeds.kind.manifests import render
-from farmctl.testbeds.kind.nodes import sh
-from farmctl.testbeds.kind.state import KindFolder
+from farmctl.testbeds.kind import up as kind_up
+from farmctl.testbeds.kind.cluster import nodes, programs, waiting
+from farmctl.testbeds.kind.cluster.nodes import sh
+from farmctl.testbeds.kind.cluster.state import KindFolder
+from farmctl.testbeds.kind.install.manifests import render
 
 pytestmark = [pytest.mark.timeout(1200, func_only=True), pytest.mark.usefixtures("only_on_kind")]
 PROXY = "system:serviceaccount:farm:proxy"
@@ -31,7 +32,7 @@ def up(*words: str) -> str:
 
 
 def test_image_is_whole_on_every_node_that_its_pods_may_be_put_on(cluster, record):  # field case 36
-    for image, placed in starting.placed(cluster.nodes(), record.images).items():
+    for image, placed in kind_up.placed(cluster.nodes(), record.images).items():
         for node in placed:
             assert loading.has(cluster.engine, node, image), (image, node)
 
@@ -73,7 +74,7 @@ def test_proxy_may_read_nothing_else(kind_cluster, resource):
 
 def test_manifests_pass_the_servers_own_dry_run(cluster):
     folder = KindFolder()
-    manifests = render(cluster.kubectl.program, starting.rendering(folder.read(), folder))
+    manifests = render(cluster.kubectl.program, kind_up.rendering(folder.read(), folder))
     said = cluster.kubectl(
         "apply", "--server-side", "--dry-run=server", "--field-manager=farmctl", "-f", "-", stdin=manifests
     )

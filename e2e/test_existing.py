@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from farmctl.testbeds.kind import waiting
+from farmctl.testbeds.kind.cluster import waiting
 
 pytestmark = [pytest.mark.timeout(900, func_only=True), pytest.mark.usefixtures("only_on_kind")]
 GUEST, TOKEN = "guest", "t0ken-of-a-guest"

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from farmctl.testbeds.kind import starting, waiting
-from farmctl.testbeds.kind.manifests import parsed, render
-from farmctl.testbeds.kind.nodes import sh
-from farmctl.testbeds.kind.state import KindFolder
+from farmctl.testbeds.kind import up
+from farmctl.testbeds.kind.cluster import waiting
+from farmctl.testbeds.kind.cluster.nodes import sh
+from farmctl.testbeds.kind.cluster.state import KindFolder
+from farmctl.testbeds.kind.install.manifests import parsed, render
 
 pytestmark = [pytest.mark.timeout(600, func_only=True), pytest.mark.usefixtures("only_on_kind")]
 PYTHON = "/opt/farm/bin/python"
@@ -167,7 +168,7 @@ def one_pod(cluster, mode: str, changes: dict) -> dict:
     folder = KindFolder()
     there = folder.read()
     assert there is not None
-    rendered = parsed(render(cluster.kubectl.program, replace(starting.rendering(there, folder), **changes)))
+    rendered = parsed(render(cluster.kubectl.program, replace(up.rendering(there, folder), **changes)))
     (template,) = [
         item["spec"]["template"]
         for item in rendered

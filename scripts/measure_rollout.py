@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from farmctl.testbeds.kind import readying, scaling
-from farmctl.testbeds.kind.doors import Reach
-from farmctl.testbeds.kind.kubectl import Kubectl
-from farmctl.testbeds.kind.rolling import Rollout
-from farmctl.testbeds.kind.state import KindFolder
+from farmctl.testbeds.kind import scale
+from farmctl.testbeds.kind.api.doors import Reach
+from farmctl.testbeds.kind.cluster.kubectl import Kubectl
+from farmctl.testbeds.kind.cluster.state import KindFolder
+from farmctl.testbeds.kind.install import rollout_wait
+from farmctl.testbeds.kind.install.rolling import Rollout
 
 # name -> maxSurge, maxUnavailable, FARMAGENT_READY; "walked" as `farmctl up` does
 VARIANTS = {
@@ -34,7 +35,7 @@ VARIANTS = {
     "25% / 25% walked, ready=free": ("25%", "25%", "free"),
 }
 WARM_S = 20.0
-HASH = readying.HASH
+HASH = rollout_wait.HASH
 
 
 @dataclass
@@ -146,7 +147,7 @@ def measure(
 
 def walking(kubectl: Kubectl, namespace: str, reach: Reach, rollout: Rollout) -> Callable[[], object]:
     def keep_going() -> None:
-        seen = readying.look(kubectl, namespace, reach)
+        seen = rollout_wait.look(kubectl, namespace, reach)
         rollout.go_on(wanted=seen.wanted, new=seen.new, fine=seen.fine, old=seen.old)
 
     return keep_going
@@ -162,10 +163,12 @@ def main() -> None:
     folder = KindFolder()
     there = folder.read()
     assert there is not None and there.shape is not None, "farmctl up --testbed kind first"  # noqa: PT018
-    kubectl, reach = scaling.opened(there, folder, print)
+    kubectl, reach = scale.opened(there, folder, print)
 
     def settled() -> None:
-        readying.wait_until_served(kubectl, there.namespace, reach, timeout_s=300, progress=lambda _: None)
+        rollout_wait.wait_until_served(
+            kubectl, there.namespace, reach, timeout_s=300, progress=lambda _: None
+        )
         while len(pods(kubectl, there.namespace)) > there.pods:  # those that still end would hide the peak
             time.sleep(1)
 
@@ -181,7 +184,7 @@ def main() -> None:
                 print(json.dumps({"variant": name, **seen}), flush=True)
                 settled()
     finally:
-        scaling.scale(folder, there.pods, print, timeout_s=300)
+        scale.scale(folder, there.pods, print, timeout_s=300)
 
 
 if __name__ == "__main__":

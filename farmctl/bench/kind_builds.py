@@ -6,7 +6,7 @@ from typing import Any
 from farmctl.bench.results import Section
 from farmctl.images import engines, records
 from farmctl.images.gobuild import cache_folder
-from farmctl.testbeds.kind.state import KindFolder
+from farmctl.testbeds.kind.cluster.state import KindFolder
 
 MB = 1e6
 

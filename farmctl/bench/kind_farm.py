@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import doors
-from farmctl.testbeds.kind.admin import Admin, all_free
-from farmctl.testbeds.kind.kubectl import Kubectl
-from farmctl.testbeds.kind.state import KindFolder
+from farmctl.testbeds.kind.api import doors
+from farmctl.testbeds.kind.api.admin import Admin, all_free
+from farmctl.testbeds.kind.cluster.kubectl import Kubectl
+from farmctl.testbeds.kind.cluster.state import KindFolder
 from farmctl.testbeds.kind.testbed import KindTestbed
 
 IDLE_S = 90.0

@@ -17,8 +17,8 @@ from typing import Self
 from farmctl.bench import kind_farm
 from farmctl.errors import StageError
 from farmctl.images import engines, farm, loading
-from farmctl.testbeds.kind import nodes
-from farmctl.testbeds.kind.state import KindFolder
+from farmctl.testbeds.kind.cluster import nodes
+from farmctl.testbeds.kind.cluster.state import KindFolder
 
 # What `up` reads: its own code, recipes and manifests in it, and the code that goes into images.
 PARTS = ("farmctl", "farmagent", "farmproxy", "farmwire")

@@ -13,7 +13,7 @@ from farmwire import paths
 
 from farmctl.bench.kind_farm import Farm
 from farmctl.errors import StageError
-from farmctl.testbeds.kind.readings import ready_uids
+from farmctl.testbeds.kind.api.pod_status import ready_uids
 
 POLL_S = 0.002
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dbrowsers"

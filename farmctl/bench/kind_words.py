@@ -15,7 +15,7 @@ import aiohttp
 from farmctl.bench.kind_farm import Farm, until
 from farmctl.bench.kind_watches import Seen, polled, watched
 from farmctl.errors import StageError
-from farmctl.testbeds.kind.admin import Admin
+from farmctl.testbeds.kind.api.admin import Admin
 
 SEEN_S = 30.0
 APART_S = 0.4  # between two ends, so that no pod's probe waits for another's recycle

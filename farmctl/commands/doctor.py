@@ -31,9 +31,9 @@ def doctor(
         raise typer.BadParameter(f"{output!r} is not text or json", param_hint="-o")
     findings = machine.examine(registry=registry)
     if testbed is Testbed.kind:
-        from farmctl.testbeds.kind import refusals
+        from farmctl.testbeds.kind.cluster import doctor_checks
 
-        findings += refusals.findings()
+        findings += doctor_checks.findings()
     if output == "json":
         print(json.dumps([finding.as_dict() for finding in findings]))
     else:

@@ -14,9 +14,9 @@ def down(
     import asyncio
 
     from farmctl.reports.steps import Steps
-    from farmctl.testbeds.kind.ending import Ended
-    from farmctl.testbeds.kind.ending import take_down as take_kind_down
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.cluster.state import KindFolder
+    from farmctl.testbeds.kind.down import Ended
+    from farmctl.testbeds.kind.down import take_down as take_kind_down
     from farmctl.testbeds.local.ending import take_down
     from farmctl.testbeds.local.state import StateFolder, default_path
 

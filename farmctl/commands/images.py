@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from farmctl.images.gobuild import Say
     from farmctl.images.listing import Row
     from farmctl.images.sources import Source as Asked
-    from farmctl.testbeds.kind.nodes import Node
+    from farmctl.testbeds.kind.cluster.nodes import Node
 
 
 class Action(StrEnum):
@@ -43,7 +43,7 @@ def images(
     """Build what is missing, list what there is, load it into the cluster's nodes, prune what nothing needs."""
     from farmctl.images import engines
     from farmctl.reports.steps import Steps
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.cluster.state import KindFolder
 
     engine = engines.find(KindFolder().engine())
     if action is Action.list:
@@ -60,8 +60,8 @@ def images(
 
 def _nodes(engine: "Engine") -> "list[Node]":
     """The nodes of the farm's own cluster, those that run."""
-    from farmctl.testbeds.kind import nodes
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.cluster import nodes
+    from farmctl.testbeds.kind.cluster.state import KindFolder
 
     there = KindFolder().read()
     if there is None or there.shape is None:
@@ -118,13 +118,13 @@ def _build(engine: "Engine", asked: "Asked", say: "Say") -> None:
 def _load(engine: "Engine", say: "Say") -> None:
     from farmctl.errors import StageError
     from farmctl.images import farm, loading
-    from farmctl.testbeds.kind import starting
+    from farmctl.testbeds.kind import up
 
     there = _nodes(engine)
     if not there:
         raise StageError("no cluster of farmctl's runs here", hint="farmctl up --testbed kind")
     tags = {image: farm.ensure(engine, image, say, pull=False) for image in farm.PARTS}
-    for moved in loading.ensure(engine, starting.placed(there, tags), say):
+    for moved in loading.ensure(engine, up.placed(there, tags), say):
         print(f"{moved.node}  {moved.image}  {moved.bytes / loading.MIB:.1f} MiB")
 
 
@@ -132,7 +132,7 @@ def _prune(engine: "Engine", say: "Say") -> None:
     import shutil
 
     from farmctl.images import catalogue, gobuild, listing, loading
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.cluster.state import KindFolder
 
     for folder in listing.stale_programs(catalogue.read()):
         say(f"removing {folder}")

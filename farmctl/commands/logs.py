@@ -22,7 +22,7 @@ def logs(
 ) -> None:
     """Print the log of the proxy, of a pod (dead ones too) or of the supervisor: JSON, one event a line."""
     from farmctl.errors import StageError
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.cluster.state import KindFolder
     from farmctl.testbeds.local.control_client import NoFarm
     from farmctl.testbeds.local.state import StateFolder, default_path
 
@@ -45,8 +45,8 @@ def _kind(name: str, tail: int, *, follow: bool) -> None:
     """Kubectl's own logs, of the proxy or of a pod that is there."""
     import subprocess
 
-    from farmctl.testbeds.kind.doors import opened
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.api.doors import opened
+    from farmctl.testbeds.kind.cluster.state import KindFolder
 
     folder = KindFolder()
     there = folder.read()

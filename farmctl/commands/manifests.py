@@ -61,8 +61,8 @@ def manifests(
 ) -> None:
     """Print the manifests: a server-side apply of them is what `farmctl up` does."""
     from farmctl.images import catalogue, farm
-    from farmctl.testbeds.kind import programs
-    from farmctl.testbeds.kind.manifests import SECCOMP, Rendering, render
+    from farmctl.testbeds.kind.cluster import programs
+    from farmctl.testbeds.kind.install.manifests import SECCOMP, Rendering, render
 
     if print_seccomp:
         print(SECCOMP.read_text(), end="")

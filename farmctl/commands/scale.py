@@ -31,7 +31,7 @@ def scale(
 
     if (pods is None) == (not auto):
         raise UsageError("say how many pods, or --auto LOW:HIGH", hint="farmctl scale 6")
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.cluster.state import KindFolder
 
     scaling = _scaling(auto, sync_s, scale_down_wait_s) if auto else None
     if KindFolder().record.exists():
@@ -43,8 +43,8 @@ def scale(
 def _scale_kind(pods: int | None, timeout_s: float | None, *, quiet: bool) -> None:
     from farmctl.errors import StageError
     from farmctl.reports.steps import Steps
-    from farmctl.testbeds.kind.scaling import scale as scale_kind
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.cluster.state import KindFolder
+    from farmctl.testbeds.kind.scale import scale as scale_kind
 
     if pods is None:
         raise StageError("no autoscaler is installed in this cluster", hint="farmctl scale 6")

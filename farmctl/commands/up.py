@@ -129,7 +129,7 @@ def up(
 ) -> None:
     """Bring up a farm: pods with real Chromes, the lease proxy, a control plane. Exit 3 when that cannot be."""
     from farmctl.testbeds import choosing, overrides
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.cluster.state import KindFolder
     from farmctl.testbeds.local.state import StateFolder, default_path
 
     asked = overrides.asked(agent_env or (), proxy_env or ())
@@ -178,11 +178,11 @@ def _up_kind(
     quiet: bool,
 ) -> None:
     from farmctl.reports.steps import Steps
-    from farmctl.testbeds.kind import starting
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind import up
+    from farmctl.testbeds.kind.cluster.state import KindFolder
 
     folder = KindFolder()
-    wanted = starting.Wanted(
+    wanted = up.Wanted(
         pods=pods,
         door=_ipv4(address(door)) if door else None,
         workers=workers,
@@ -193,7 +193,7 @@ def _up_kind(
         timeout_s=timeout_s or KIND_TIMEOUT_S,
     )
     with folder.held(), Steps(quiet=quiet) as say:
-        there = starting.bring_up(wanted, folder, say)
+        there = up.bring_up(wanted, folder, say)
     assert there.shape is not None  # that is what bring_up makes
     print(f"door   http://{there.shape.door}")
     print(f"admin  http://{there.shape.admin}")
@@ -203,7 +203,7 @@ def _up_kind(
 def _install(wanted: "WantedInstall", *, quiet: bool) -> None:
     from farmctl.reports.steps import Steps
     from farmctl.testbeds.kind import existing
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.cluster.state import KindFolder
 
     folder = KindFolder()
     with folder.held(), Steps(quiet=quiet) as say:

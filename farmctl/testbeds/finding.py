@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 async def current() -> "Testbed":
     """The running testbed. Raises StageError "no farm is up" when there is none."""
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.cluster.state import KindFolder
 
     folder = KindFolder()
     if folder.record.exists():
@@ -24,13 +24,13 @@ async def current() -> "Testbed":
 
 async def look() -> "Look":
     """The farm as `farmctl status` sees it, parts of it down or not. Raises StageError when there is none."""
-    from farmctl.testbeds.kind.state import KindFolder
+    from farmctl.testbeds.kind.cluster.state import KindFolder
 
     folder = KindFolder()
     if folder.record.exists():
-        from farmctl.testbeds.kind import looking
+        from farmctl.testbeds.kind import status
 
-        return looking.look(folder)
+        return status.look(folder)
     from farmctl.testbeds.local.state import StateFolder, default_path
     from farmctl.testbeds.local.testbed import LocalTestbed
     from farmctl.testbeds.looking import LocalLook

@@ -7,8 +7,8 @@ from farmctl import cli
 from farmctl.commands.up import address, settings_for
 from farmctl.errors import UsageError
 from farmctl.testbeds.base import Setup
-from farmctl.testbeds.kind import starting
-from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.kind import up
+from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
 from farmctl.testbeds.local.settings import LocalSettings
 from farmctl.testbeds.local.state import StateFolder
 from farmctl.testbeds.overrides import Overrides, asked
@@ -70,7 +70,7 @@ def test_a_cluster_s_record_keeps_them_and_the_manifests_carry_them(tmp_path):
     said.clear()
     kept = folder.read().with_overrides(Overrides(), said.append)
     assert (kept.overrides, said) == (SPARE, [])
-    rendering = starting.rendering(kept, folder)
+    rendering = up.rendering(kept, folder)
     assert (rendering.agent_env, rendering.proxy_env) == (SPARE.agent, SPARE.proxy)
 
 

@@ -17,12 +17,15 @@ from farmctl.images import catalogue as catalogues
 from farmctl.images import engines, farm, loading, sources
 from farmctl.images.catalogue import Catalogue
 from farmctl.images.gobuild import Say
-from farmctl.testbeds.kind import applying, doors, evidence, nodes, programs, readying, starting
-from farmctl.testbeds.kind.applying import LEFT_BEHIND
-from farmctl.testbeds.kind.kubectl import Kubectl, objects
-from farmctl.testbeds.kind.manifests import KINDS, ours, render
-from farmctl.testbeds.kind.shapes import CONTEXT_PREFIX
-from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.kind import up
+from farmctl.testbeds.kind.api import doors
+from farmctl.testbeds.kind.cluster import nodes, programs
+from farmctl.testbeds.kind.cluster.cluster_spec import CONTEXT_PREFIX
+from farmctl.testbeds.kind.cluster.kubectl import Kubectl, objects
+from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
+from farmctl.testbeds.kind.install import applying, evidence, rollout_wait
+from farmctl.testbeds.kind.install.applying import LEFT_BEHIND
+from farmctl.testbeds.kind.install.manifests import KINDS, ours, render
 from farmctl.testbeds.overrides import Overrides
 
 ANSWER = "--request-timeout=15s"
@@ -99,7 +102,7 @@ def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
     folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     if wanted.tokens is not None:
         folder.keep_tokens(wanted.tokens)
-    manifests = render(kubectl.program, starting.rendering(there, folder))
+    manifests = render(kubectl.program, up.rendering(there, folder))
     applying.refuse_foreign(kubectl, manifests)
     ensure_images(wanted, there.images, catalogue, say)
     folder.write(there)
@@ -107,8 +110,10 @@ def bring_up(wanted: WantedInstall, folder: KindFolder, say: Say) -> Installed:
     reach = doors.ClusterReach(kubectl, there.namespace, folder.token())
     say("waiting for the pods")
     try:
-        readying.wait_until_served(kubectl, there.namespace, reach, timeout_s=wanted.timeout_s, progress=say)
-        answer = readying.wait_for_lease(reach, timeout_s=starting.DOOR_S)
+        rollout_wait.wait_until_served(
+            kubectl, there.namespace, reach, timeout_s=wanted.timeout_s, progress=say
+        )
+        answer = rollout_wait.wait_for_lease(reach, timeout_s=up.DOOR_S)
         check_names(reach, say)
     except StageError as error:
         evidence.export(kubectl, there.namespace, folder.logs, say)

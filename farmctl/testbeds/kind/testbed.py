@@ -15,20 +15,22 @@ import msgspec
 from farmctl.errors import StageError
 from farmctl.images.engines import Engine
 from farmctl.testbeds.base import NotStaged, Pod, Readiness, Scaling, Setup
-from farmctl.testbeds.kind import autoscaling, gateways, nodes, readings, stand_ins, witnesses
-from farmctl.testbeds.kind.admin import Admin
-from farmctl.testbeds.kind.cluster import Cluster
-from farmctl.testbeds.kind.containers import Containers, Place
-from farmctl.testbeds.kind.controlplane import ControlPlane
-from farmctl.testbeds.kind.deployments import Deployments
-from farmctl.testbeds.kind.faults import FaultsFile
-from farmctl.testbeds.kind.limits import until
-from farmctl.testbeds.kind.objects import BROWSERS, PROXY, Api, ApiAway, Json
-from farmctl.testbeds.kind.proxies import Proxies
-from farmctl.testbeds.kind.rolling import Rollout
-from farmctl.testbeds.kind.spot import Spot
-from farmctl.testbeds.kind.state import Installed, KindFolder
-from farmctl.testbeds.kind.wholeness import Wholeness
+from farmctl.testbeds.kind.api import pod_status
+from farmctl.testbeds.kind.api.admin import Admin
+from farmctl.testbeds.kind.api.limits import until
+from farmctl.testbeds.kind.api.objects import BROWSERS, PROXY, Api, ApiAway, Json
+from farmctl.testbeds.kind.cluster import gateways, nodes, pod_logs
+from farmctl.testbeds.kind.cluster.cluster import Cluster
+from farmctl.testbeds.kind.cluster.containers import Containers, Place
+from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
+from farmctl.testbeds.kind.faults import autoscaling, fake_objects
+from farmctl.testbeds.kind.faults.controlplane import ControlPlane
+from farmctl.testbeds.kind.faults.deployments import Deployments
+from farmctl.testbeds.kind.faults.proxies import Proxies
+from farmctl.testbeds.kind.faults.records import FaultsFile
+from farmctl.testbeds.kind.faults.restore import Wholeness
+from farmctl.testbeds.kind.faults.spot import Spot
+from farmctl.testbeds.kind.install.rolling import Rollout
 
 SEEN_S = 10.0
 GONE_S = 10.0
@@ -66,7 +68,7 @@ class KindTestbed:
         self._status = Admin(self.admin, self.door)
         self._faults = FaultsFile(opened.folder.path)
         self._containers = Containers(opened.engine)
-        self._witnesses = witnesses.Witnesses(self._containers, self.namespace)
+        self._witnesses = pod_logs.Witnesses(self._containers, self.namespace)
         self._control = ControlPlane(self._containers, opened.node_names[0], self._api)
         self._deployments = Deployments(self._api, self._status, self._faults)
         self._proxies = Proxies(self._api, self._containers, self._deployments)
@@ -94,7 +96,7 @@ class KindTestbed:
 
     async def readiness(self) -> list[Readiness]:
         pods, slices = await asyncio.gather(self._api.pods(), self._api.slices())
-        return readings.readiness(pods, slices, datetime.now(UTC))
+        return pod_status.readiness(pods, slices, datetime.now(UTC))
 
     async def listens(self, pod: Pod) -> bool:
         """Asked from the pod's own node: this machine has no way to a pod's address. A lost node has no listener."""
@@ -111,7 +113,7 @@ class KindTestbed:
 
     async def proxy_log_since(self, mark: float) -> list[str]:
         found = await self._witnesses.since(self._opened.node_names, mark, "proxy")
-        return witnesses.in_order(line for lines in found.values() for line in lines)
+        return pod_logs.in_order(line for lines in found.values() for line in lines)
 
     async def kill(self, pod: str, *, grace_s: float = 0.0) -> float:
         """With the API server away only the processes die, and the kubelet starts the pod again in its place."""
@@ -161,19 +163,19 @@ class KindTestbed:
         await self._containers.mend(_place(await self._find(pod)))
 
     async def add_stale_endpoint(self) -> str:
-        taken = stand_ins.addresses_in(await self._api.slices())
-        for node, address in stand_ins.dead_addresses(await self._api.nodes()):
+        taken = fake_objects.addresses_in(await self._api.slices())
+        for node, address in fake_objects.dead_addresses(await self._api.nodes()):
             if address not in taken and await self._containers.refuses(node, address):
                 break
         else:
             raise NotStaged("no dead address is left", hint="remove the stale endpoints first")
         self._faults.tell(f"stale endpoint {address}")
-        await self._api.create_slice(stand_ins.stale_slice(address))
+        await self._api.create_slice(fake_objects.stale_slice(address))
         await until(lambda: self._proxy_knows(address), f"the proxy takes up {address}", SEEN_S)
         return address
 
     async def remove_stale_endpoints(self) -> None:
-        for each in stand_ins.stale_in(await self._api.slices()):
+        for each in fake_objects.stale_in(await self._api.slices()):
             await self._api.delete_slice(each["metadata"]["name"])
 
     async def set_probes(self, *, period_s: float, threshold: int = 1, slice_delay_s: float = 0.0) -> None:
@@ -186,9 +188,9 @@ class KindTestbed:
 
     async def make_pods_unready(self, starting_s: float | None) -> None:
         self._faults.tell("new pods are not ready")
-        await self._api.delete_deployment(stand_ins.UNREADY)
+        await self._api.delete_deployment(fake_objects.UNREADY)
         browsers = await self._deployments.get(BROWSERS)
-        await self._api.create_deployment(stand_ins.unready_deployment(browsers, starting_s))
+        await self._api.create_deployment(fake_objects.unready_deployment(browsers, starting_s))
 
     async def scale(self, pods: int) -> None:
         await self._keep()
@@ -319,7 +321,7 @@ class KindTestbed:
 
     async def _listed(self) -> list[Pod]:
         now = datetime.now(UTC)
-        found = [readings.pod(raw, now) for raw in await self._api.pods()]
+        found = [pod_status.pod(raw, now) for raw in await self._api.pods()]
         self._seen = {pod.name: pod for pod in found}
         return found
 
@@ -327,7 +329,7 @@ class KindTestbed:
         there = {pod.node for pod in self._seen.values() if pod.node}
         asked = await asyncio.gather(*(self._containers.listed(node) for node in there))
         found = [each for containers in asked for each in containers]
-        return [readings.by_containers(pod, found) for pod in self._seen.values()]
+        return [pod_status.by_containers(pod, found) for pod in self._seen.values()]
 
     async def _find(self, name: str) -> Pod:
         """Raises StageError when there is no such pod, NotStaged when it stands on no node yet."""
@@ -355,7 +357,7 @@ def _place(pod: Pod) -> Place:
 
 def _opened(folder: KindFolder) -> Opened:
     from farmctl.images import catalogue, engines
-    from farmctl.testbeds.kind import starting
+    from farmctl.testbeds.kind import up
     from farmctl.testbeds.local.control_client import NoFarm
 
     installed = folder.read()
@@ -370,6 +372,6 @@ def _opened(folder: KindFolder) -> Opened:
     found = nodes.listed(engine, installed.shape.name)
     if not found or installed.phase == "creating":
         raise StageError("the farm's cluster is not there or half made", hint="farmctl up repairs it")
-    cluster = starting.opened(engine, catalogue.read(), folder, installed.shape, lambda _: None)
+    cluster = up.opened(engine, catalogue.read(), folder, installed.shape, lambda _: None)
     names = tuple(each.name for each in found)
     return Opened(folder, installed, cluster, names, gateways.host_address(engine))

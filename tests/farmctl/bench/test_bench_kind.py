@@ -9,8 +9,8 @@ from farmctl.bench import docs, kind, kind_builds, kind_ups, kind_watches, kind_
 from farmctl.bench.results import Run, load
 from farmctl.errors import StageError
 from farmctl.images import farm, records
-from farmctl.testbeds.kind.shapes import Shape
-from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.kind.cluster.cluster_spec import Shape
+from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
 
 
 def line(event, t, **more):

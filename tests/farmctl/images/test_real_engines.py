@@ -23,7 +23,7 @@ import pytest
 from farmctl.errors import StageError
 from farmctl.images import archives, catalogue, engines, farm, gobuild, listing, loading
 from farmctl.images.catalogue import read as read_catalogue
-from farmctl.testbeds.kind import gateways, nodes, programs
+from farmctl.testbeds.kind.cluster import gateways, nodes, programs
 
 pytestmark = pytest.mark.engine
 

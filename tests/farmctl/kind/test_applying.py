@@ -4,9 +4,9 @@ import pytest
 import yaml
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import applying
-from farmctl.testbeds.kind.kubectl import objects
-from farmctl.testbeds.kind.manifests import OURS
+from farmctl.testbeds.kind.cluster.kubectl import objects
+from farmctl.testbeds.kind.install import applying
+from farmctl.testbeds.kind.install.manifests import OURS
 
 
 def item(kind, name, *, labels=OURS, namespace="farm", **meta):

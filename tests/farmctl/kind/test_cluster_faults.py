@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import cluster, ending, nodes
-from farmctl.testbeds.kind.nodes import Node
-from farmctl.testbeds.kind.shapes import Shape
-from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.kind import down
+from farmctl.testbeds.kind.cluster import cluster, nodes
+from farmctl.testbeds.kind.cluster.cluster_spec import Shape
+from farmctl.testbeds.kind.cluster.nodes import Node
+from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
 
 SHAPE = Shape(node_image="kindest/node:v0", workers=1)
 NAMES = ("farm-control-plane", "farm-worker")
@@ -117,9 +118,9 @@ class Networked:
 )
 def test_down_takes_only_a_network_that_it_made_and_nobody_is_on(folder, monkeypatch, made, on_it, removed):
     engine, asked = Networked(on_it), []
-    monkeypatch.setattr(ending.engines, "find", lambda named: asked.append(named) or engine)
+    monkeypatch.setattr(down.engines, "find", lambda named: asked.append(named) or engine)
     folder.write(msgspec.structs.replace(UP, engine="docker", made_network=made))
-    ending.take_down(folder, print)
+    down.take_down(folder, print)
     assert engine.removed == removed
     assert asked == ["docker"]  # and no other, which would find no nodes and call that the end
 

@@ -6,9 +6,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import readying
-from farmctl.testbeds.kind.doors import ClusterReach, HostReach
-from farmctl.testbeds.kind.kubectl import Kubectl
+from farmctl.testbeds.kind.api.doors import ClusterReach, HostReach
+from farmctl.testbeds.kind.cluster.kubectl import Kubectl
+from farmctl.testbeds.kind.install import rollout_wait
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def test_any_other_refusal_is_a_door_that_does_not_serve(reason):
         door({("POST", "/leases"): (403, refusal)}) as (reach, _),
         pytest.raises(StageError, match=f"gives a lease: the door refuses: {reason}: why"),
     ):
-        readying.wait_for_lease(reach, timeout_s=0)
+        rollout_wait.wait_for_lease(reach, timeout_s=0)
 
 
 def test_a_page_that_a_pod_does_not_render_is_answered_by_why():

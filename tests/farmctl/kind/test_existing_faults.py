@@ -6,8 +6,10 @@ import pytest
 
 from farmctl import cli
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import applying, evidence, existing, programs, readying
-from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.kind import existing
+from farmctl.testbeds.kind.cluster import programs
+from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
+from farmctl.testbeds.kind.install import applying, evidence, rollout_wait
 
 
 class Kubectl:
@@ -101,7 +103,7 @@ def test_pods_that_never_serve_leave_what_they_said(tmp_path, monkeypatch, capsy
     def never(*_, **__):
         raise StageError("waited 1 s in vain\n  proxy-1 cannot be placed: 3 node(s) had untolerated taint(s)")
 
-    monkeypatch.setattr(readying, "wait_until_served", never)
+    monkeypatch.setattr(rollout_wait, "wait_until_served", never)
     assert cli.main(["up", "--context", "theirs", "-n", "second", "--timeout", "1"]) == 3
     said = capsys.readouterr().err
     logs = tmp_path / "kind" / "logs"

@@ -4,9 +4,9 @@ import pytest
 
 from farmctl.errors import StageError
 from farmctl.testbeds.kind import existing
+from farmctl.testbeds.kind.cluster.cluster_spec import Shape
+from farmctl.testbeds.kind.cluster.state import Installed
 from farmctl.testbeds.kind.existing import WantedInstall
-from farmctl.testbeds.kind.shapes import Shape
-from farmctl.testbeds.kind.state import Installed
 
 
 class Judge:

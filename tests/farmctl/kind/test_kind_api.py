@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from farmctl.testbeds.kind.objects import Api
+from farmctl.testbeds.kind.api.objects import Api
 
 
 @pytest.fixture

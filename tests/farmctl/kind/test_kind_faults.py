@@ -5,10 +5,11 @@ import pytest
 
 from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged, Scaling
-from farmctl.testbeds.kind import autoscaling, limits, stand_ins
-from farmctl.testbeds.kind.deployments import Deployments
-from farmctl.testbeds.kind.faults import Faults, FaultsFile, container_of, undone
-from farmctl.testbeds.kind.objects import BROWSERS, PROXY, ApiAway
+from farmctl.testbeds.kind.api import limits
+from farmctl.testbeds.kind.api.objects import BROWSERS, PROXY, ApiAway
+from farmctl.testbeds.kind.faults import autoscaling, fake_objects
+from farmctl.testbeds.kind.faults.deployments import Deployments
+from farmctl.testbeds.kind.faults.records import Faults, FaultsFile, container_of, undone
 
 PROBE = {"httpGet": {"path": "/readyz", "port": "cdp"}, "periodSeconds": 1, "failureThreshold": 1}
 
@@ -93,12 +94,12 @@ async def test_probes_have_whole_seconds(tmp_path, asked_s, period):
     [(None, 6, 6, None), (0, 6, 4, 2), (2, 6, 4, 2), (2, 3, 3, 0), (0, 0, 0, 0)],
 )
 async def test_pods_beyond_those_there_are_never_ready_ones(tmp_path, there, pods, ordinary, unready):
-    extra = [] if there is None else [deployment(stand_ins.UNREADY, replicas=there)]
+    extra = [] if there is None else [deployment(fake_objects.UNREADY, replicas=there)]
     api = FakeApi(deployment(BROWSERS), *extra)
     await made(api, tmp_path).scale(pods)
     assert api.there[BROWSERS]["spec"]["replicas"] == ordinary
     if unready is not None:
-        assert api.there[stand_ins.UNREADY]["spec"]["replicas"] == unready
+        assert api.there[fake_objects.UNREADY]["spec"]["replicas"] == unready
 
 
 async def test_a_missing_deployment_is_the_stages_fault(tmp_path):

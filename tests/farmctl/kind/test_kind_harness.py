@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from farmctl.testbeds.kind.manifests import HARNESS, Rendering, harness_policy, kustomization
+from farmctl.testbeds.kind.install.manifests import HARNESS, Rendering, harness_policy, kustomization
 
 
 @pytest.mark.parametrize("harness", ["", "10.89.0.1"])

@@ -1,10 +1,10 @@
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import looking
-from farmctl.testbeds.kind.objects import ApiAway
-from farmctl.testbeds.kind.shapes import Shape
-from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.kind import status
+from farmctl.testbeds.kind.api.objects import ApiAway
+from farmctl.testbeds.kind.cluster.cluster_spec import Shape
+from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
 
 POD = {
     "metadata": {"name": "b-1", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -14,7 +14,7 @@ POD = {
 
 
 def a_slice(name, *endpoints, managed=True):
-    labels = {looking.MANAGER_LABEL: looking.CONTROLLER} if managed else {}
+    labels = {status.MANAGER_LABEL: status.CONTROLLER} if managed else {}
     return {"metadata": {"name": name, "labels": labels}, "endpoints": list(endpoints)}
 
 
@@ -39,7 +39,7 @@ class Cluster:
 
 
 def asked(cluster):
-    return looking._Asked(cluster, "farm", named="kubectl -n farm", repair="farmctl up repairs it")
+    return status._Asked(cluster, "farm", named="kubectl -n farm", repair="farmctl up repairs it")
 
 
 def test_strays_are_ready_endpoints_of_no_pod():
@@ -52,7 +52,7 @@ def test_strays_are_ready_endpoints_of_no_pod():
         ),
         a_slice("by-hand", endpoint("10.9.9.9", ready=None), endpoint("10.0.0.9"), managed=False),
     ]
-    assert [(one.address, one.slice, one.managed) for one in looking.strays([POD], slices)] == [
+    assert [(one.address, one.slice, one.managed) for one in status.strays([POD], slices)] == [
         ("10.0.0.8", "own", True),
         ("10.9.9.9", "by-hand", False),
     ]
@@ -76,9 +76,9 @@ async def test_nodes_that_are_not_ours_to_see_are_none():
 
 async def test_stopped_nodes_are_told_by_the_engine_while_the_api_server_is_away(monkeypatch):
     monkeypatch.setattr(
-        looking, "_running", lambda _engine, _cluster: {"farm-worker": False, "farm-control-plane": True}
+        status, "_running", lambda _engine, _cluster: {"farm-worker": False, "farm-control-plane": True}
     )
-    look = looking.OwnLook(Cluster(nodes="refused"), Installed(phase="up"), Shape(node_image="x"))
+    look = status.OwnLook(Cluster(nodes="refused"), Installed(phase="up"), Shape(node_image="x"))
     assert [(node.name, node.running, node.ready) for node in await look.nodes()] == [
         ("farm-control-plane", True, None),
         ("farm-worker", False, None),
@@ -86,7 +86,7 @@ async def test_stopped_nodes_are_told_by_the_engine_while_the_api_server_is_away
 
 
 def test_door_of_an_existing_cluster_is_said_to_be_inside_it():
-    look = looking.InstalledLook(Cluster(), Installed(phase="up", context="theirs", namespace="second"))
+    look = status.InstalledLook(Cluster(), Installed(phase="up", context="theirs", namespace="second"))
     assert "kubectl --context theirs -n second port-forward service/proxy 9222" in look.door
     assert "127.0.0.1" not in look.door
 
@@ -95,5 +95,5 @@ def test_farm_that_was_never_whole_is_said_to_be_half_made(tmp_path):
     folder = KindFolder(tmp_path)
     folder.write(Installed(phase="creating", shape=Shape(node_image="x")))
     with pytest.raises(StageError, match="half made") as caught:
-        looking.look(folder)
+        status.look(folder)
     assert "run it again" in caught.value.hint

@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import mending, nodes, testbed
-from farmctl.testbeds.kind.cluster import Cluster
-from farmctl.testbeds.kind.containers import MENDING
-from farmctl.testbeds.kind.deployments import Deployments
-from farmctl.testbeds.kind.faults import FaultsFile
-from farmctl.testbeds.kind.kubectl import Kubectl
-from farmctl.testbeds.kind.objects import BROWSERS
-from farmctl.testbeds.kind.shapes import Shape
-from farmctl.testbeds.kind.spot import Spot
-from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.kind import leftovers, testbed
+from farmctl.testbeds.kind.api.objects import BROWSERS
+from farmctl.testbeds.kind.cluster import nodes
+from farmctl.testbeds.kind.cluster.cluster import Cluster
+from farmctl.testbeds.kind.cluster.cluster_spec import Shape
+from farmctl.testbeds.kind.cluster.containers import MENDING
+from farmctl.testbeds.kind.cluster.kubectl import Kubectl
+from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
+from farmctl.testbeds.kind.faults.deployments import Deployments
+from farmctl.testbeds.kind.faults.records import FaultsFile
+from farmctl.testbeds.kind.faults.spot import Spot
 
 NODES = [
     nodes.Node("farm-control-plane", "control-plane", running=True, address="10.89.0.2"),
@@ -40,15 +41,15 @@ def shells(monkeypatch):
 
 def test_without_a_record_nothing_is_touched(running, shells, tmp_path):
     said = []
-    mending.mend_nodes(running, said.append)
-    mending.undo(running, Installed(phase="up", shape=running.shape), said.append)
+    leftovers.mend_nodes(running, said.append)
+    leftovers.undo(running, Installed(phase="up", shape=running.shape), said.append)
     assert (shells, said) == ([], [])
 
 
 def test_nodes_that_run_are_mended_and_the_reader_is_told_why(running, shells, tmp_path):
     FaultsFile(tmp_path).tell("API server cut off")
     said = []
-    mending.mend_nodes(running, said.append)
+    leftovers.mend_nodes(running, said.append)
     assert shells == [("farm-control-plane", MENDING), ("farm-worker2", MENDING)]
     assert "API server cut off" in said[0]
     assert FaultsFile(tmp_path).read().told  # the API's part is still to come
@@ -72,10 +73,10 @@ def test_the_record_goes_only_when_all_is_undone(running, tmp_path, monkeypatch,
     there = running.folder.write(Installed(phase="up", shape=running.shape, pods=3))
     if fails:
         with pytest.raises(StageError):
-            mending.undo(running, there, print)
+            leftovers.undo(running, there, print)
         assert FaultsFile(tmp_path).read().told
         return
-    mending.undo(running, there, print)
+    leftovers.undo(running, there, print)
     assert whole.asked == [([each.name for each in NODES], 3)]
     assert not FaultsFile(tmp_path).read().told
 

@@ -4,9 +4,9 @@ import pytest
 
 from farmctl.errors import StageError
 from farmctl.images.engines import Engine
-from farmctl.testbeds.kind import preflight
-from farmctl.testbeds.kind.preflight import Readings
-from farmctl.testbeds.kind.shapes import Shape
+from farmctl.testbeds.kind.cluster import preflight
+from farmctl.testbeds.kind.cluster.cluster_spec import Shape
+from farmctl.testbeds.kind.cluster.preflight import Readings
 
 SHAPE = Shape(node_image="docker.io/kindest/node:v1.34.4")
 GOOD = Readings(

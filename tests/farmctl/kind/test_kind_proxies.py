@@ -5,13 +5,13 @@ from aiohttp import web
 
 from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged
-from farmctl.testbeds.kind import deployments as deployments_module
-from farmctl.testbeds.kind.admin import Admin
-from farmctl.testbeds.kind.deployments import Deployments
-from farmctl.testbeds.kind.faults import FaultsFile
-from farmctl.testbeds.kind.objects import PROXY
-from farmctl.testbeds.kind.proxies import Proxies
-from farmctl.testbeds.kind.wholeness import Wholeness
+from farmctl.testbeds.kind.api.admin import Admin
+from farmctl.testbeds.kind.api.objects import PROXY
+from farmctl.testbeds.kind.faults import deployments as deployments_module
+from farmctl.testbeds.kind.faults.deployments import Deployments
+from farmctl.testbeds.kind.faults.proxies import Proxies
+from farmctl.testbeds.kind.faults.records import FaultsFile
+from farmctl.testbeds.kind.faults.restore import Wholeness
 
 
 class LateControllers:

@@ -3,8 +3,8 @@ from datetime import UTC, datetime
 import pytest
 
 from farmctl.testbeds.base import Pod
-from farmctl.testbeds.kind import readings
-from farmctl.testbeds.kind.containers import Container
+from farmctl.testbeds.kind.api import pod_status
+from farmctl.testbeds.kind.cluster.containers import Container
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 
@@ -35,11 +35,11 @@ def raw_slice(*endpoints):
 
 
 def test_a_pod_is_read_as_the_api_tells_it():
-    found = readings.pod(raw_pod(restarts=2), NOW)
+    found = pod_status.pod(raw_pod(restarts=2), NOW)
     assert found == Pod(
         "browsers-1", "uid-browsers-1", "10.244.1.4:9222", "Running", True, 2, 60.0, "farm-worker"
     )
-    assert readings.pod(raw_pod(ip=""), NOW).address == ""
+    assert pod_status.pod(raw_pod(ip=""), NOW).address == ""
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_pod_is_read_as_the_api_tells_it():
     ],
 )
 def test_phases(given, phase):
-    assert readings.pod(raw_pod(**given), NOW).phase == phase
+    assert pod_status.pod(raw_pod(**given), NOW).phase == phase
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_phases(given, phase):
     ],
 )
 def test_readiness_tells_since_when_pod_and_endpoint_differ(pod, endpoint, differs_s):  # field case 9
-    [found] = readings.readiness([raw_pod(**pod)], [raw_slice(("uid-browsers-1", endpoint))], NOW)
+    [found] = pod_status.readiness([raw_pod(**pod)], [raw_slice(("uid-browsers-1", endpoint))], NOW)
     assert found.differs_s == differs_s
 
 
 def test_an_endpoint_without_a_pod_is_nobodys():
-    assert readings.ready_uids([{"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {}}]}]) == set()
-    assert readings.ready_uids([{"endpoints": None}]) == set()
+    assert pod_status.ready_uids([{"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {}}]}]) == set()
+    assert pod_status.ready_uids([{"endpoints": None}]) == set()
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_an_endpoint_without_a_pod_is_nobodys():
     ],
 )
 def test_without_the_api_a_pods_node_tells_what_became_of_it(containers, phase, restarts, ready):
-    known = readings.pod(raw_pod(), NOW)
+    known = pod_status.pod(raw_pod(), NOW)
     other = Container("other", "uid-other", running=True, attempt=9)
     found = [Container(f"c{n}", known.uid, state == "running", n) for state, n in containers]
-    now = readings.by_containers(known, [other, *found])
+    now = pod_status.by_containers(known, [other, *found])
     assert (now.phase, now.restarts, now.ready) == (phase, restarts, ready)

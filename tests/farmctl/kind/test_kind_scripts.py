@@ -6,9 +6,10 @@ import pytest
 
 from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged
-from farmctl.testbeds.kind import containers, controlplane, gateways
-from farmctl.testbeds.kind.containers import Containers, Place
-from farmctl.testbeds.kind.controlplane import ControlPlane
+from farmctl.testbeds.kind.cluster import containers, gateways
+from farmctl.testbeds.kind.cluster.containers import Containers, Place
+from farmctl.testbeds.kind.faults import controlplane
+from farmctl.testbeds.kind.faults.controlplane import ControlPlane
 
 CRICTL = {
     "containers": [

@@ -2,11 +2,11 @@ import pytest
 
 from farmctl.errors import StageError
 from farmctl.testbeds import choosing
-from farmctl.testbeds.kind import starting
-from farmctl.testbeds.kind.nodes import Node
-from farmctl.testbeds.kind.shapes import Shape
-from farmctl.testbeds.kind.starting import Wanted
-from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.kind import up
+from farmctl.testbeds.kind.cluster.cluster_spec import Shape
+from farmctl.testbeds.kind.cluster.nodes import Node
+from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
+from farmctl.testbeds.kind.up import Wanted
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ class Store:
 def shape_for():
     from farmctl.images import catalogue
 
-    return lambda wanted, there=None, source="build": starting.shape_for(
+    return lambda wanted, there=None, source="build": up.shape_for(
         wanted, there, catalogue.read(), Store(), source
     )
 
@@ -98,7 +98,7 @@ def test_nodes_are_restricted_where_their_engine_has_no_more_rights_than_we(
 ):
     monkeypatch.setattr(Store, "name", engine)
     monkeypatch.setattr(Store, "elsewhere", elsewhere)  # a virtual machine has rights of its own
-    monkeypatch.setattr(starting, "may", lambda _: may)
+    monkeypatch.setattr(up, "may", lambda _: may)
     assert shape_for(Wanted()).restricted is (not may and not elsewhere)
 
 
@@ -117,11 +117,11 @@ def test_images_go_where_their_pods_may_be_put():
     images = {"browser": "b", "proxy": "p"}
     plane = Node("farm-control-plane", "control-plane", True, "x")
     workers = [Node("farm-worker", "worker", True, "y"), Node("farm-worker2", "worker", True, "z")]
-    assert starting.placed([plane, *workers], images) == {
+    assert up.placed([plane, *workers], images) == {
         "b": ["farm-worker", "farm-worker2"],
         "p": ["farm-control-plane"],
     }
-    assert starting.placed([plane], images) == {"b": ["farm-control-plane"], "p": ["farm-control-plane"]}
+    assert up.placed([plane], images) == {"b": ["farm-control-plane"], "p": ["farm-control-plane"]}
 
 
 def test_farm_that_is_there_is_chosen():

@@ -4,12 +4,12 @@ import pytest
 
 from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged, Scaling
-from farmctl.testbeds.kind.cluster import Cluster
-from farmctl.testbeds.kind.containers import Container
-from farmctl.testbeds.kind.kubectl import Kubectl
-from farmctl.testbeds.kind.objects import ApiAway
-from farmctl.testbeds.kind.shapes import Shape
-from farmctl.testbeds.kind.state import Installed, KindFolder
+from farmctl.testbeds.kind.api.objects import ApiAway
+from farmctl.testbeds.kind.cluster.cluster import Cluster
+from farmctl.testbeds.kind.cluster.cluster_spec import Shape
+from farmctl.testbeds.kind.cluster.containers import Container
+from farmctl.testbeds.kind.cluster.kubectl import Kubectl
+from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
 from farmctl.testbeds.kind.testbed import KindTestbed, Opened
 from farmctl.testbeds.local.control_client import NoFarm
 

@@ -1,8 +1,8 @@
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import witnesses
-from farmctl.testbeds.kind.witnesses import Witnesses
+from farmctl.testbeds.kind.cluster import pod_logs
+from farmctl.testbeds.kind.cluster.pod_logs import Witnesses
 
 STAMP = "2026-11-30T10:00:00.000000000Z stdout"
 
@@ -27,26 +27,26 @@ class FakeContainers:
 def test_what_the_runtime_wrote_is_read_back():
     text = printed("browsers-1", "browser", 'F {"event":"free","t":1.5}', "P half a ", "F line")
     text += printed("proxy-1", "proxy", "F hello")
-    assert witnesses.parsed(text) == [
-        witnesses.Spoken("browsers-1", "browser", ['{"event":"free","t":1.5}', "half a line"]),
-        witnesses.Spoken("proxy-1", "proxy", ["hello"]),
+    assert pod_logs.parsed(text) == [
+        pod_logs.Spoken("browsers-1", "browser", ['{"event":"free","t":1.5}', "half a line"]),
+        pod_logs.Spoken("proxy-1", "proxy", ["hello"]),
     ]
-    assert witnesses.parsed("") == []
+    assert pod_logs.parsed("") == []
 
 
 def test_a_line_cut_by_a_kill_is_left_out():
-    assert witnesses.unwrapped([f"{STAMP} F whole", f"{STAMP} P never fini", "garbage"]) == ["whole"]
+    assert pod_logs.unwrapped([f"{STAMP} F whole", f"{STAMP} P never fini", "garbage"]) == ["whole"]
 
 
 def test_lines_before_the_mark_do_not_count_and_a_traceback_goes_with_its_line():
     old = ['{"event":"failed","t":1.0}', "Traceback (most recent call last):"]
     new = ['{"event":"failed","t":2.0}', "Traceback (most recent call last):", "ValueError"]
-    assert witnesses.since([*old, *new], 1.5) == new
+    assert pod_logs.since([*old, *new], 1.5) == new
 
 
 def test_one_account_of_several_processes():
     first = ['{"event":"a","t":1.0}', "no time", '{"event":"c","t":3.0}']
-    assert witnesses.in_order([*first, '{"event":"b","t":2.0}']) == [
+    assert pod_logs.in_order([*first, '{"event":"b","t":2.0}']) == [
         *first[:2],
         '{"event":"b","t":2.0}',
         first[2],

@@ -11,8 +11,8 @@ import yaml
 
 from farmctl.images import catalogue
 from farmctl.images.gobuild import kept_at
-from farmctl.testbeds.kind import manifests
-from farmctl.testbeds.kind.manifests import Rendering, identity, ours, parsed, render
+from farmctl.testbeds.kind.install import manifests
+from farmctl.testbeds.kind.install.manifests import Rendering, identity, ours, parsed, render
 
 IMAGES = {"browser": "docker.io/library/farm-browser:abc", "proxy": "reg.example:5000/team/farm-proxy:def"}
 

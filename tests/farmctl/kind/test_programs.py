@@ -5,8 +5,8 @@ import pytest
 
 from farmctl.errors import StageError
 from farmctl.images import catalogue
-from farmctl.testbeds.kind import programs
-from farmctl.testbeds.kind.manifests import Rendering, render
+from farmctl.testbeds.kind.cluster import programs
+from farmctl.testbeds.kind.install.manifests import Rendering, render
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import readying, waiting
-from farmctl.testbeds.kind.readying import HASH, picture
-from farmctl.testbeds.kind.rolling import unavailable
+from farmctl.testbeds.kind.cluster import waiting
+from farmctl.testbeds.kind.install import rollout_wait
+from farmctl.testbeds.kind.install.rolling import unavailable
+from farmctl.testbeds.kind.install.rollout_wait import HASH, picture
 
 REVISION = "deployment.kubernetes.io/revision"
 
@@ -138,15 +139,15 @@ def test_nothing_applied_yet():
     ],
 )
 def test_trouble_is_told_in_the_clusters_words(status, said):
-    told = readying.troubles(pod("a", ready=False, **status))
+    told = rollout_wait.troubles(pod("a", ready=False, **status))
     assert (told == []) if said is None else (len(told) == 1 and told[0].startswith(said))
 
 
 def test_pods_in_use_are_read_from_the_proxys_status():
     states = {"a": "free", "b": "leased", "c": "recycling", "d": "dialling", "e": "set-aside"}
     pools = {"default": {"pods": [{"uid": uid, "state": state} for uid, state in states.items()]}}
-    assert readying.in_use({"pools": pools}) == {"b", "c", "d"}
-    assert readying.in_use({}) == set()
+    assert rollout_wait.in_use({"pools": pools}) == {"b", "c", "d"}
+    assert rollout_wait.in_use({}) == set()
 
 
 class Answers:
@@ -183,7 +184,7 @@ def test_waiting_in_vain_tells_the_cause(monkeypatch):
     )
     said = []
     with pytest.raises(StageError, match="ImagePullBackOff") as caught:
-        readying.wait_until_served(
+        rollout_wait.wait_until_served(
             Answers(farm(broken, pod("b"))), "farm", Answers(), timeout_s=0, progress=said.append
         )
     assert caught.value.exit_code == 3
@@ -196,7 +197,7 @@ def test_pressed_node_is_the_cause_not_the_farm():  # field case 40
             condition = {"type": "DiskPressure", "status": "True", "message": "kubelet has disk pressure"}
             return [{"metadata": {"name": "farm-worker"}, "status": {"conditions": [condition]}}]
 
-    (line,) = readying.pressed(Pressed())
+    (line,) = rollout_wait.pressed(Pressed())
     assert line.startswith("node farm-worker: DiskPressure")
 
 
@@ -204,14 +205,15 @@ def test_door_is_asked_until_it_leases(monkeypatch):
     monkeypatch.setattr(waiting.time, "sleep", lambda _: None)
     idle, used = {"pools": {}}, {"pools": {"default": {"pods": [{"uid": "a", "state": "leased"}]}}}
     assert (
-        readying.wait_for_lease(Answers(status=idle, leases=["no-free-pod", "leased"]), timeout_s=60)
+        rollout_wait.wait_for_lease(Answers(status=idle, leases=["no-free-pod", "leased"]), timeout_s=60)
         == "leased"
     )
     assert (
-        readying.wait_for_lease(Answers(status=used, leases=["no-free-pod"]), timeout_s=60) == "no-free-pod"
+        rollout_wait.wait_for_lease(Answers(status=used, leases=["no-free-pod"]), timeout_s=60)
+        == "no-free-pod"
     )
     with pytest.raises(StageError, match="no free pod although none is in use"):
-        readying.wait_for_lease(Answers(status=idle, leases=["no-free-pod"]), timeout_s=0)
+        rollout_wait.wait_for_lease(Answers(status=idle, leases=["no-free-pod"]), timeout_s=0)
 
 
 def test_a_cluster_that_takes_no_pod_is_told_in_its_own_words():

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.testbeds.kind import cluster, network, nodes, shapes
-from farmctl.testbeds.kind.nodes import Node
+from farmctl.testbeds.kind.cluster import cluster, cluster_spec, network, nodes
+from farmctl.testbeds.kind.cluster.nodes import Node
 
 
 def inspected(
     name, *, running=True, role="worker", fence="/state/kind/fence.conf", address="10.89.0.5", paused=False
 ):
-    ours = {"Destination": shapes.FENCE_IN_NODE, "Source": str(fence)}
+    ours = {"Destination": cluster_spec.FENCE_IN_NODE, "Source": str(fence)}
     mounts = [{"Destination": "/var"}, *([ours] if fence else [])]
     return {
         "Name": name,

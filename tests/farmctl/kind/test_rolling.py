@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from farmctl.testbeds.kind.rolling import Rollout, unavailable
+from farmctl.testbeds.kind.install.rolling import Rollout, unavailable
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,15 @@ import yaml
 
 from farmctl.errors import StageError
 from farmctl.images import catalogue
-from farmctl.testbeds.kind import shapes
-from farmctl.testbeds.kind.shapes import Shape
+from farmctl.testbeds.kind.cluster import cluster_spec
+from farmctl.testbeds.kind.cluster.cluster_spec import Shape
 
 IMAGE = "docker.io/kindest/node:v1.34.4-farm-abc"
 FENCE = Path("/state/kind/kubelet-fence.conf")
 
 
 def rendered(**changes) -> dict:
-    return yaml.safe_load(shapes.render(Shape(node_image=IMAGE, **changes), FENCE))
+    return yaml.safe_load(cluster_spec.render(Shape(node_image=IMAGE, **changes), FENCE))
 
 
 def test_workers_are_spot_and_the_control_plane_publishes_the_door():
@@ -52,7 +52,7 @@ def test_kubeadm_settings_are_in_the_form_that_kind_puts_into_either_of_kubeadms
 def test_every_node_mounts_the_fence():
     for node in rendered()["nodes"]:
         assert node["extraMounts"] == [
-            {"hostPath": str(FENCE), "containerPath": shapes.FENCE_IN_NODE, "readOnly": True}
+            {"hostPath": str(FENCE), "containerPath": cluster_spec.FENCE_IN_NODE, "readOnly": True}
         ]
 
 
@@ -73,7 +73,7 @@ def test_own_network_and_restricted_machines():
 def test_node_ports_are_those_of_the_overlay():
     # field case 37: the mapped container port must equal the NodePort
     services = yaml.safe_load_all(
-        (shapes.TEMPLATE.parent.parent / "overlays/kind/node-ports.yaml").read_text()
+        (cluster_spec.TEMPLATE.parent.parent / "overlays/kind/node-ports.yaml").read_text()
     )
     published = {port["nodePort"] for service in services for port in service["spec"]["ports"]}
     mapped = {each["containerPort"] for each in rendered()["nodes"][0]["extraPortMappings"]}
@@ -92,15 +92,15 @@ def test_changed_setting_says_recreate_needed(change, said):  # field case 37
     there = Shape(node_image=IMAGE)
     wanted = Shape(**{"node_image": IMAGE, **change})
     with pytest.raises(StageError, match="recreate needed") as caught:
-        shapes.refuse_differences(there, wanted)
+        cluster_spec.refuse_differences(there, wanted)
     assert said in str(caught.value)
     assert "farmctl down" in caught.value.hint
-    shapes.refuse_differences(there, there)
+    cluster_spec.refuse_differences(there, there)
 
 
 def fence_script():
     """What systemd would run: lines joined, the quoted argument of sh taken out of its quotes."""
-    (line,) = re.findall(r"^ExecStartPre=(?:.*\\\n)*.*", shapes.render_fence(), flags=re.MULTILINE)
+    (line,) = re.findall(r"^ExecStartPre=(?:.*\\\n)*.*", cluster_spec.render_fence(), flags=re.MULTILINE)
     found = re.fullmatch(r"ExecStartPre=-/bin/sh -uc '([^']*)'", line.replace("\\\n", " "))
     assert found, "a leading - : no kubelet is kept from starting by this"
     return found[1]
@@ -122,7 +122,7 @@ def fenced(folder, **works):
 
 
 def test_fence_names_the_ranges_and_can_be_put_up_twice(tmp_path):
-    text = shapes.render_fence()
+    text = cluster_spec.render_fence()
     assert "_RANGE" not in text
     # systemd expands $ itself unless it is doubled or stands in single quotes that it keeps, and % always: none here.
     assert "${" not in text
