@@ -17,7 +17,7 @@ def down(
     from farmctl.testbeds.kind.cluster.state import KindFolder
     from farmctl.testbeds.kind.down import Ended
     from farmctl.testbeds.kind.down import take_down as take_kind_down
-    from farmctl.testbeds.local.ending import take_down
+    from farmctl.testbeds.local.down import take_down
     from farmctl.testbeds.local.state import StateFolder, default_path
 
     kind, gone = KindFolder(), Ended()

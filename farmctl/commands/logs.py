@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from farmctl.testbeds.local.logs import Logs
     from farmctl.testbeds.local.state import StateFolder
+    from farmctl.testbeds.log_files import Logs
 
 FOLLOW_S = 0.2
 
@@ -72,7 +72,7 @@ def _print(kept: "Logs", name: str, tail: int) -> None:
 def _follow(folder: "StateFolder", kept: "Logs", name: str) -> None:
     import time
 
-    from farmctl.testbeds.local.logs import follow
+    from farmctl.testbeds.log_files import follow
 
     path = kept.path(name)
     for line in follow(path, path.stat().st_size):

@@ -71,9 +71,9 @@ async def _scale(
 ) -> None:
     from farmctl.reports.pod_progress import PodProgress
     from farmctl.testbeds.local.control_client import ControlClient
-    from farmctl.testbeds.local.starting import until_whole
     from farmctl.testbeds.local.state import StateFolder, default_path
     from farmctl.testbeds.local.testbed import LocalTestbed
+    from farmctl.testbeds.local.up import until_whole
 
     folder = StateFolder(default_path())
     testbed = await LocalTestbed.connect(folder)

@@ -222,8 +222,8 @@ def _up_local(
     import asyncio
 
     from farmctl.reports.pod_progress import PodProgress
-    from farmctl.testbeds.local.starting import bring_up
     from farmctl.testbeds.local.state import StateFolder, default_path
+    from farmctl.testbeds.local.up import bring_up
 
     folder = StateFolder(default_path())
     settings = settings_for(folder, pods, door, asked)

@@ -19,9 +19,9 @@ from pathlib import Path
 import aiohttp
 
 from farmctl.errors import FarmctlError
+from farmctl.testbeds.local.control_plane.plane import Plane
 from farmctl.testbeds.local.control_server import ControlServer
-from farmctl.testbeds.local.netcut import Netcut
-from farmctl.testbeds.local.plane import Plane
+from farmctl.testbeds.local.processes.netcut import Netcut
 from farmctl.testbeds.local.settings import LocalSettings
 from farmctl.testbeds.local.state import StateFolder
 from farmctl.testbeds.local.verbs import Verbs

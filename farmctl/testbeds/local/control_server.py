@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from farmctl.errors import FarmctlError, StageError
-from farmctl.testbeds.local.plane import Plane
+from farmctl.testbeds.local.control_plane.plane import Plane
 from farmctl.testbeds.local.verbs import Verbs
 
 VERBS = frozenset(

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from farmctl.errors import StageError
-from farmctl.testbeds.local.logs import Logs
+from farmctl.testbeds.log_files import Logs
 
 STATE_VARIABLE = "FARMCTL_STATE"
 PROXY_LOG = "proxy"

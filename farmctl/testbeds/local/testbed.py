@@ -10,8 +10,8 @@ from typing import Any, Literal
 import msgspec
 
 from farmctl.testbeds.base import NotStaged, Pod, Readiness, Scaling, Setup
-from farmctl.testbeds.local import netcut
 from farmctl.testbeds.local.control_client import ControlClient, NoFarm
+from farmctl.testbeds.local.processes import netcut
 from farmctl.testbeds.local.state import PROXY_LOG, StateFolder
 
 CONNECT_S = 1.0

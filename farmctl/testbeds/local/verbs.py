@@ -14,13 +14,13 @@ from farmwire import paths
 
 from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged, Scaling
-from farmctl.testbeds.local import children, proctree
-from farmctl.testbeds.local.endpoints import MANAGED_BY, slice_of
-from farmctl.testbeds.local.netcut import Netcut
-from farmctl.testbeds.local.plane import Plane
-from farmctl.testbeds.local.pods import DEAD_ADDRESSES, LivePod
-from farmctl.testbeds.local.probes import TIMEOUT_S
-from farmctl.testbeds.local.store import labels_of
+from farmctl.testbeds.local.control_plane.endpoints import MANAGED_BY, slice_of
+from farmctl.testbeds.local.control_plane.plane import Plane
+from farmctl.testbeds.local.control_plane.pods import DEAD_ADDRESSES, LivePod
+from farmctl.testbeds.local.control_plane.probes import TIMEOUT_S
+from farmctl.testbeds.local.control_plane.store import labels_of
+from farmctl.testbeds.local.processes import children, proctree
+from farmctl.testbeds.local.processes.netcut import Netcut
 
 HAND_MADE = "farmctl.dev/by-hand"  # managed-by of slices that no controller touches
 SEEN_LIMIT_S = 5.0

@@ -16,11 +16,11 @@ import pytest
 
 from farmctl.testbeds.base import Setup
 from farmctl.testbeds.local.control_client import ControlClient
-from farmctl.testbeds.local.ending import take_down
+from farmctl.testbeds.local.down import take_down
 from farmctl.testbeds.local.settings import WORK_PREFIX, LocalSettings
-from farmctl.testbeds.local.starting import bring_up
 from farmctl.testbeds.local.state import StateFolder
 from farmctl.testbeds.local.testbed import LocalTestbed
+from farmctl.testbeds.local.up import bring_up
 
 HERE = Path(__file__).parent
 _networks = itertools.count(os.getpid() % 100)

@@ -6,10 +6,10 @@ import json
 import aiohttp
 import pytest
 
-from farmctl.testbeds.local.apiserver import ApiServer
-from farmctl.testbeds.local.endpoints import slice_of
-from farmctl.testbeds.local.store import Store
-from farmctl.testbeds.local.watches import Bell
+from farmctl.testbeds.local.control_plane.apiserver import ApiServer
+from farmctl.testbeds.local.control_plane.endpoints import slice_of
+from farmctl.testbeds.local.control_plane.store import Store
+from farmctl.testbeds.local.control_plane.watches import Bell
 
 PATH = "/apis/discovery.k8s.io/v1/namespaces/farm/endpointslices"
 SELECT = {"labelSelector": "kubernetes.io/service-name=browsers"}

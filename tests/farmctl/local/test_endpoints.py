@@ -1,6 +1,6 @@
 """Pods folded into slices, and words about pods that arrive late."""
 
-from farmctl.testbeds.local.endpoints import Endpoint, Lag, SliceSet
+from farmctl.testbeds.local.control_plane.endpoints import Endpoint, Lag, SliceSet
 
 
 def pod(n, **changes):

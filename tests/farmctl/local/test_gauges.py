@@ -2,7 +2,7 @@
 
 import pytest
 
-from farmctl.testbeds.local.gauges import read
+from farmctl.testbeds.gauges import read
 
 TEXT = """\
 # HELP farmproxy_demand held, dialling and leased

@@ -2,7 +2,7 @@
 
 import pytest
 
-from farmctl.testbeds.local.hpa import Autoscaler, Bounds, per_pod
+from farmctl.testbeds.hpa import Autoscaler, Bounds, per_pod
 
 
 def sync(scaler, metric, pods, now, status=None):

@@ -13,7 +13,7 @@ import yaml
 
 from farmctl import cli
 from farmctl.commands import up as up_module
-from farmctl.testbeds.local import proctree
+from farmctl.testbeds.local.processes import proctree
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import itertools
 import json
 
-from farmctl.testbeds.local import children, proctree
-from farmctl.testbeds.local.logs import Logs, follow, tail, written_at
+from farmctl.testbeds.local.processes import children, proctree
+from farmctl.testbeds.log_files import Logs, follow, tail, written_at
 
 
 def line(t):

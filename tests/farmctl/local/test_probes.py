@@ -1,6 +1,6 @@
 """Probe results to verdicts, crashes to delays."""
 
-from farmctl.testbeds.local.probes import Backoff, Probe
+from farmctl.testbeds.local.control_plane.probes import Backoff, Probe
 
 
 def test_threshold_counts_failures_in_a_row():

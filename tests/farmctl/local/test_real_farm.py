@@ -8,7 +8,7 @@ from playwright.async_api import async_playwright
 
 from farmctl import chromium
 from farmctl.testbeds.base import Setup
-from farmctl.testbeds.local import proctree
+from farmctl.testbeds.local.processes import proctree
 
 
 @pytest.mark.chrome

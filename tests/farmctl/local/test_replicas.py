@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from farmctl.testbeds.local.replicas import Candidate, missing, node_for, victims
+from farmctl.testbeds.local.control_plane.replicas import Candidate, missing, node_for, victims
 
 NOW = 10_000.0
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from farmctl.testbeds.local import selectors
-from farmctl.testbeds.local.store import Conflict, Store, TooOld
+from farmctl.testbeds.local.control_plane import selectors
+from farmctl.testbeds.local.control_plane.store import Conflict, Store, TooOld
 
 
 def obj(name, **labels):

@@ -12,8 +12,8 @@ import pytest
 
 from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged, Scaling, Setup
-from farmctl.testbeds.local import netcut, proctree
 from farmctl.testbeds.local.control_client import NoFarm
+from farmctl.testbeds.local.processes import netcut, proctree
 
 
 async def get(url):

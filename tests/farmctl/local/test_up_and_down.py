@@ -15,9 +15,10 @@ from farmctl.errors import StageError
 from farmctl.testbeds import choosing
 from farmctl.testbeds.base import Setup
 from farmctl.testbeds.finding import current
-from farmctl.testbeds.local import ending, preflight, proctree, starting
+from farmctl.testbeds.local import down, preflight, up
 from farmctl.testbeds.local.control_client import NoFarm
-from farmctl.testbeds.local.ending import take_down
+from farmctl.testbeds.local.down import take_down
+from farmctl.testbeds.local.processes import proctree
 from farmctl.testbeds.local.settings import LocalSettings
 
 CALM = {"pods": None, "door_named": False, "progress": lambda _: None}
@@ -77,7 +78,7 @@ async def test_second_up_keeps_settings_and_says_which_it_would_change(up, setti
 
 
 async def start_again(settings, folder, **asked):
-    from farmctl.testbeds.local.starting import bring_up
+    from farmctl.testbeds.local.up import bring_up
 
     return await bring_up(settings, folder, **{**CALM, "timeout_s": 30, **asked})
 
@@ -147,8 +148,8 @@ async def test_not_whole_in_time_leaves_nothing(settings, folder):
 )
 def test_what_lacks_is_named(pods, proxy, says):
     state = {"pods": [{"name": name, "ready": ready} for name, ready in pods], "proxy": {"ready": proxy}}
-    assert starting.lacks(state) == says
-    assert starting.lacks(None) == "the supervisor does not answer"
+    assert up.lacks(state) == says
+    assert up.lacks(None) == "the supervisor does not answer"
 
 
 async def test_interrupted_half_way_cleans_up(settings, folder, until):
@@ -188,7 +189,7 @@ async def test_supervisor_killed_takes_everything_along_and_up_mends(
 
 
 async def test_down_after_a_crash_and_down_of_a_hanging_supervisor(up, settings, folder, until, monkeypatch):
-    monkeypatch.setattr(ending, "SHUTDOWN_LIMIT_S", 0.5)
+    monkeypatch.setattr(down, "SHUTDOWN_LIMIT_S", 0.5)
     async with up(settings):
         os.kill(supervisor(settings), signal.SIGSTOP)
         ended = await take_down(folder)

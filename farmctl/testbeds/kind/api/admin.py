@@ -5,8 +5,7 @@ from typing import Any
 import aiohttp
 from farmwire import metrics, paths
 
-from farmctl.testbeds import looking
-from farmctl.testbeds.local import gauges
+from farmctl.testbeds import gauges, looking
 
 ASK = aiohttp.ClientTimeout(total=3)
 POOL = "default"

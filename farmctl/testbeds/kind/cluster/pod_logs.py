@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from farmctl.errors import StageError
 from farmctl.testbeds.kind.cluster.containers import Containers
-from farmctl.testbeds.local.logs import written_at
+from farmctl.testbeds.log_files import written_at
 
 KEPT = "/var/log/farmctl-kept"
 KEPT_DAYS = 1

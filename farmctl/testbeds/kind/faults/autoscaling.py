@@ -11,7 +11,7 @@ from typing import Any
 
 from farmctl.errors import StageError
 from farmctl.testbeds.base import Scaling
-from farmctl.testbeds.local.hpa import Autoscaler, Bounds
+from farmctl.testbeds.hpa import Autoscaler, Bounds
 
 
 class Kept:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from farmctl.testbeds.base import Pod
-from farmctl.testbeds.local.children import Child
-from farmctl.testbeds.local.endpoints import Endpoint
-from farmctl.testbeds.local.replicas import Candidate
-from farmctl.testbeds.local.watches import Bell
+from farmctl.testbeds.local.control_plane.endpoints import Endpoint
+from farmctl.testbeds.local.control_plane.replicas import Candidate
+from farmctl.testbeds.local.control_plane.watches import Bell
+from farmctl.testbeds.local.processes.children import Child
 
 PODS_LIMIT = 200  # 127.0.1.1 to .200; above are addresses where nothing ever listens
 DEAD_ADDRESSES = range(201, 255)

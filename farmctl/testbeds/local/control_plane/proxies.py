@@ -12,10 +12,10 @@ import aiohttp
 from farmwire import metrics, paths
 
 from farmctl.errors import StageError
-from farmctl.testbeds.local import gauges
-from farmctl.testbeds.local.children import Child
-from farmctl.testbeds.local.probes import Backoff
-from farmctl.testbeds.local.watches import Bell
+from farmctl.testbeds import gauges
+from farmctl.testbeds.local.control_plane.probes import Backoff
+from farmctl.testbeds.local.control_plane.watches import Bell
+from farmctl.testbeds.local.processes.children import Child
 
 READY_LIMIT_S = 30.0
 ASK_LIMIT = aiohttp.ClientTimeout(total=2.0)

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from farmctl.testbeds.local.selectors import Selector, as_seen
-from farmctl.testbeds.local.store import Change, Store, TooOld
+from farmctl.testbeds.local.control_plane.selectors import Selector, as_seen
+from farmctl.testbeds.local.control_plane.store import Change, Store, TooOld
 
 encode = msgspec.json.encode
 

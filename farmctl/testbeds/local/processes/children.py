@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from farmctl.testbeds.local import proctree
-from farmctl.testbeds.local.logs import Logs
-from farmctl.testbeds.local.proctree import TOKEN_VARIABLE
+from farmctl.testbeds.local.processes import proctree
+from farmctl.testbeds.local.processes.proctree import TOKEN_VARIABLE
+from farmctl.testbeds.log_files import Logs
 
 # What a child needs of our own environment; it reads no secret of the user's.
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
@@ -80,7 +80,7 @@ async def start(
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "farmctl.testbeds.local.shim",
+            "farmctl.testbeds.local.processes.shim",
             str(os.getpid()),
             *command,
             env={**inherited, **env, TOKEN_VARIABLE: token},

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from farmctl.testbeds.local import selectors
-from farmctl.testbeds.local.store import Change, Conflict, Slice, Store, TooOld, labels_of
-from farmctl.testbeds.local.watches import Bell, Watch, encode, status
+from farmctl.testbeds.local.control_plane import selectors
+from farmctl.testbeds.local.control_plane.store import Change, Conflict, Slice, Store, TooOld, labels_of
+from farmctl.testbeds.local.control_plane.watches import Bell, Watch, encode, status
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
 PODS = "/api/v1/namespaces/{namespace}/pods"

@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from farmctl.testbeds.local import children
-from farmctl.testbeds.local.children import Child
-from farmctl.testbeds.local.logs import Logs
-from farmctl.testbeds.local.pods import LivePod
+from farmctl.testbeds.local.control_plane.pods import LivePod
+from farmctl.testbeds.local.processes import children
+from farmctl.testbeds.local.processes.children import Child
 from farmctl.testbeds.local.settings import LocalSettings
 from farmctl.testbeds.local.state import PROXY_LOG, StateFolder
+from farmctl.testbeds.log_files import Logs
 
 LINGER_S = "0.5"  # nothing has to hear that this proxy goes: one machine, one door
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from farmctl.testbeds.local.store import Change, labels_of
+from farmctl.testbeds.local.control_plane.store import Change, labels_of
 
 Selector = Callable[[Mapping[str, str]], bool]
 _TERM = re.compile(r"^(?P<not>!?)(?P<key>[\w./-]+)\s*(?:(?P<op>==|=|!=)\s*(?P<value>[\w.-]*))?$")

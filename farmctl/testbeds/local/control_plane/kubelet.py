@@ -12,9 +12,9 @@ from typing import Protocol
 
 import aiohttp
 
-from farmctl.testbeds.local import probes
-from farmctl.testbeds.local.children import Child
-from farmctl.testbeds.local.pods import LivePod
+from farmctl.testbeds.local.control_plane import probes
+from farmctl.testbeds.local.control_plane.pods import LivePod
+from farmctl.testbeds.local.processes.children import Child
 
 NOTICE_S = 0.3  # from a container's death to the pod's status; measured 0.2 to 0.6 s on a real node
 

@@ -14,19 +14,19 @@ import aiohttp
 
 from farmctl.errors import StageError
 from farmctl.testbeds.base import Scaling
-from farmctl.testbeds.local import replicas
-from farmctl.testbeds.local.apiserver import ApiServer
-from farmctl.testbeds.local.children import Child
-from farmctl.testbeds.local.hpa import Autoscaler, Bounds
-from farmctl.testbeds.local.kubelet import Kubelet
-from farmctl.testbeds.local.launch import Launcher
-from farmctl.testbeds.local.pods import PODS_LIMIT, LivePod, free_number, new_name
-from farmctl.testbeds.local.proxies import ProxyKeeper
-from farmctl.testbeds.local.publishing import Publisher
+from farmctl.testbeds.hpa import Autoscaler, Bounds
+from farmctl.testbeds.local.control_plane import replicas
+from farmctl.testbeds.local.control_plane.apiserver import ApiServer
+from farmctl.testbeds.local.control_plane.kubelet import Kubelet
+from farmctl.testbeds.local.control_plane.launch import Launcher
+from farmctl.testbeds.local.control_plane.pods import PODS_LIMIT, LivePod, free_number, new_name
+from farmctl.testbeds.local.control_plane.proxies import ProxyKeeper
+from farmctl.testbeds.local.control_plane.publishing import Publisher
+from farmctl.testbeds.local.control_plane.store import Store
+from farmctl.testbeds.local.control_plane.watches import Bell
+from farmctl.testbeds.local.processes.children import Child
 from farmctl.testbeds.local.settings import LocalSettings
 from farmctl.testbeds.local.state import StateFolder
-from farmctl.testbeds.local.store import Store
-from farmctl.testbeds.local.watches import Bell
 
 Say = Callable[[str, Mapping[str, object]], None]
 RESYNC_S = 1.0  # controllers look again this often without being told, as informers resync

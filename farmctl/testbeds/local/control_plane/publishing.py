@@ -7,11 +7,18 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from farmctl.testbeds.base import Readiness
-from farmctl.testbeds.local.endpoints import CONTROLLER, MANAGED_BY, Lag, SliceSet, endpoint_of, slice_of
-from farmctl.testbeds.local.pods import LivePod
+from farmctl.testbeds.local.control_plane.endpoints import (
+    CONTROLLER,
+    MANAGED_BY,
+    Lag,
+    SliceSet,
+    endpoint_of,
+    slice_of,
+)
+from farmctl.testbeds.local.control_plane.pods import LivePod
+from farmctl.testbeds.local.control_plane.store import Slice, Store, labels_of
+from farmctl.testbeds.local.control_plane.watches import Bell
 from farmctl.testbeds.local.settings import LocalSettings
-from farmctl.testbeds.local.store import Slice, Store, labels_of
-from farmctl.testbeds.local.watches import Bell
 
 
 class Publisher:

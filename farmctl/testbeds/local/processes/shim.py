@@ -1,6 +1,6 @@
 """Process 1 of a pod: runs one program and lets nothing of it outlive it, nor the supervisor.
 
-``python -m farmctl.testbeds.local.shim SUPERVISOR_PID PROGRAM ARG...`` passes SIGTERM and SIGINT on, adopts what
+``python -m farmctl.testbeds.local.processes.shim SUPERVISOR_PID PROGRAM ARG...`` passes SIGTERM and SIGINT on, adopts what
 the program leaves behind, and kills it all when the program ends, when SIGUSR1 comes, or when the supervisor dies.
 Only the standard library is imported: there is one shim a pod.
 """
@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from types import FrameType
 
-from farmctl.testbeds.local import proctree
+from farmctl.testbeds.local.processes import proctree
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36

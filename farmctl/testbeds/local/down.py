@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from farmctl.errors import StageError
-from farmctl.testbeds.local import proctree
 from farmctl.testbeds.local.control_client import ControlClient
-from farmctl.testbeds.local.netcut import Netcut
+from farmctl.testbeds.local.processes import proctree
+from farmctl.testbeds.local.processes.netcut import Netcut
 from farmctl.testbeds.local.settings import WORK_PREFIX, LocalSettings
 from farmctl.testbeds.local.state import StateFolder
 

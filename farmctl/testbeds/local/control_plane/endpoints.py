@@ -11,7 +11,7 @@ from typing import Any
 
 from farmwire.paths import SERVICE_NAME_LABEL
 
-from farmctl.testbeds.local.store import Slice
+from farmctl.testbeds.local.control_plane.store import Slice
 
 SLICE_SIZE = 100  # --max-endpoints-per-slice
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
