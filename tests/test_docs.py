@@ -38,7 +38,7 @@ def ends() -> str:
 def scenarios() -> str:
     told = []
     for scenario in find_all():
-        module = importlib.import_module(f"farmctl.scenarios.{scenario.name.replace('-', '_')}")
+        module = importlib.import_module(f"farmctl.scenarios.claims.{scenario.name.replace('-', '_')}")
         body = re.sub(r"\s*# field case \d+", "", module.__doc__.partition(": ")[2].strip())
         told.append(f"## {scenario.name}\n\n*{scenario.claim}*\n\n{body[0].upper()}{body[1:]}\n")
     return "\n".join(told)

@@ -46,7 +46,7 @@ def find(name: str) -> Scenario:
     """Return the scenario of this name. Raises UsageError with the names there are."""
     if name not in NAMES:
         raise UsageError(f"there is no scenario {name!r}", hint="farmctl scenario --list")
-    module = importlib.import_module(f"farmctl.scenarios.{name.replace('-', '_')}")
+    module = importlib.import_module(f"farmctl.scenarios.claims.{name.replace('-', '_')}")
     scenario: Scenario = module.SCENARIO
     return scenario
 

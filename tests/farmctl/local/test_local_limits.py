@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from farmctl.scenarios import rollout, spot_reclaim
+from farmctl.scenarios.claims import rollout, spot_reclaim
 from farmctl.testbeds.base import NotStaged, Pod
 from farmctl.testbeds.local.state import StateFolder
 from farmctl.testbeds.local.testbed import LocalTestbed

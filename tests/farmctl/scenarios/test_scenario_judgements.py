@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from farmctl.scenarios import (
+from farmctl.scenarios import catalogue
+from farmctl.scenarios.claims import (
     apiserver_outage,
     caller_leaves,
-    catalogue,
     cold_start,
     exclusive_lease,
     frozen_pod,
