@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from farmctl.bench.contenders import FARM, Contender, farm_proxy
-from farmctl.bench.plans import Plan
-from farmctl.bench.processes import FakeFarm, begin_call, call, finish_call
+from farmctl.bench.load.plans import Plan
+from farmctl.bench.load.processes import FakeFarm, begin_call, call, finish_call
+from farmctl.bench.load.proxies_under_test import FARM, Contender, farm_proxy
 from farmctl.bench.results import Profile
 from farmctl.bench.stage import Stage
 

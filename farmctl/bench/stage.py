@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from farmctl.bench.contenders import interpreter
-from farmctl.bench.processes import Cores
+from farmctl.bench.load.processes import Cores
+from farmctl.bench.load.proxies_under_test import interpreter
 
 PACKAGES = ("farmctl", "farm-proxy", "farm-agent", "uvloop", "h11", "msgspec", "aiohttp", "playwright")
 

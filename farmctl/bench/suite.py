@@ -45,7 +45,7 @@ def run(names: Sequence[str], *, rounds: int, quick: bool, say: Callable[[str], 
     stage = Stage(rounds or (QUICK_ROUNDS if quick else ROUNDS), quick, say)
     for name in names:
         try:
-            result.sections.append(importlib.import_module(f"farmctl.bench.{name}").measure(stage))
+            result.sections.append(importlib.import_module(f"farmctl.bench.measures.{name}").measure(stage))
         except StageError as error:
             result.unstaged[name] = f"{error}" + (f" (try: {error.hint})" if error.hint else "")
     return result

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmctl.bench.figures import Latency, Spread, percentile
-from farmctl.bench.job import interval
+from farmctl.bench.measures.job import interval
 from farmctl.bench.tables import number
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from farmctl.bench import docs, kind, kind_builds, kind_ups, kind_watches, kind_words, suite
+from farmctl.bench import docs, suite
+from farmctl.bench.kind import builds, readiness_lag, up_times, watch_times
+from farmctl.bench.measures import kind
 from farmctl.bench.results import Run, load
 from farmctl.errors import StageError
 from farmctl.images import farm, records
@@ -30,16 +32,16 @@ def test_the_word_is_timed_from_the_clean_pod_to_the_lease_after_it():
         ],
         "b-2": [line("free", 1.0)],
     }
-    found = kind_words.heard(logs)
+    found = readiness_lag.heard(logs)
     assert found.session_ms == pytest.approx([4.0])
     assert found.recycle_s == [1.5]
 
 
 def test_no_such_moment_is_no_figure():
     with pytest.raises(StageError):
-        kind_words.heard({"b-1": [line("free", 1.0)]})
+        readiness_lag.heard({"b-1": [line("free", 1.0)]})
     with pytest.raises(StageError):
-        kind_words.free_moments({"b-1": [line("lease-began", 1.0)]})
+        readiness_lag.free_moments({"b-1": [line("lease-began", 1.0)]})
 
 
 def event(ready, kind="MODIFIED", name="s"):
@@ -48,7 +50,7 @@ def event(ready, kind="MODIFIED", name="s"):
 
 
 def test_a_slice_s_moment_is_the_change_to_ready_and_no_repetition():
-    slices = kind_watches.Slices()
+    slices = watch_times.Slices()
     for ready, now in ((True, 1.0), (False, 2.0), (True, 3.0), (True, 4.0)):
         slices.changed(event(ready), now)
     assert slices.ready_at == {"u1": 3.0}
@@ -65,9 +67,9 @@ def test_an_up_is_read_by_its_own_steps():
         "  10.1 s  applying the manifests",
         "whole after 28.1 s",
     ]
-    up = kind_ups.Up(28.2, tuple(kind_ups.steps(said)))
+    up = up_times.Up(28.2, tuple(up_times.steps(said)))
     assert (up.spent_s("building"), up.spent_s("loading")) == (6.1, 9.0)
-    assert kind_ups.Changed(28.2, 6.1, 9.0).rolled_s == pytest.approx(13.1)
+    assert up_times.Changed(28.2, 6.1, 9.0).rolled_s == pytest.approx(13.1)
 
 
 def test_a_changed_copy_is_another_image_and_the_working_tree_is_not_touched():
@@ -79,9 +81,9 @@ def test_a_changed_copy_is_another_image_and_the_working_tree_is_not_touched():
             capture_output=True, text=True, check=True,
         ).stdout.split()  # fmt: skip
 
-    ours = farm.installed("farmagent") / kind_ups.CHANGED.name
+    ours = farm.installed("farmagent") / up_times.CHANGED.name
     before, here = ours.read_bytes(), asked()
-    with kind_ups.Copy() as copy:
+    with up_times.Copy() as copy:
         same = asked(copy.path)
         assert same == [str(copy.path / "farmctl/data"), *here[1:]]
         copy.change()
@@ -106,11 +108,11 @@ def measured(tmp_path, monkeypatch):
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("FARMCTL_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(kind_builds.engines, "find", lambda _named: Engine())
+    monkeypatch.setattr(builds.engines, "find", lambda _named: Engine())
     images = {"browser": "f:browser", "proxy": "f:proxy"}
     KindFolder().write(Installed(phase="up", shape=Shape(node_image="node:1"), images=images))
     records.keep(tmp_path / "cache/farmctl", "go: kubelet", "v1", 712.0)
-    ups = [kind_ups.Changed(seconds, 6.0, 8.0) for seconds in (28.0, 30.0, 90.0)]
+    ups = [up_times.Changed(seconds, 6.0, 8.0) for seconds in (28.0, 30.0, 90.0)]
     samples = kind.Samples(
         [8.0, 9.0, 10.0], ups, [5.0] * 3, [4.0, 5.0, 6.0], [1200.0, 1000.0, 90.0], [9.0] * 3, [1.5] * 3
     )

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from farmctl import cli
-from farmctl.bench import kind, lease, network, processes, relay, stage, suite
+from farmctl.bench import network, stage, suite
+from farmctl.bench.load import processes
+from farmctl.bench.measures import kind, lease, relay
 from farmctl.bench.results import Section
 from farmctl.errors import StageError
 

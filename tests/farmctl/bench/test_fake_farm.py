@@ -9,14 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from farmctl.bench import contenders, fleet, heads
-from farmctl.bench.crowds import Crowd
-from farmctl.bench.epoll import Loop
-from farmctl.bench.fake_farm import listed_pod
-from farmctl.bench.fake_pods import FakePods, address
-from farmctl.bench.fake_slices import FakeSlices
-from farmctl.bench.plans import Plan
-from farmctl.bench.processes import Cores, Usage
+from farmctl.bench.fakes import heads
+from farmctl.bench.fakes.epoll import Loop
+from farmctl.bench.fakes.fake_farm import listed_pod
+from farmctl.bench.fakes.fake_pods import FakePods, address
+from farmctl.bench.fakes.fake_slices import FakeSlices
+from farmctl.bench.load import proxies_under_test
+from farmctl.bench.load.crowds import Crowd
+from farmctl.bench.load.plans import Plan
+from farmctl.bench.load.processes import Cores, Usage
+from farmctl.bench.measures import fleet
 from farmctl.bench.stage import Stage
 
 
@@ -148,7 +150,7 @@ def test_arrivals_are_open_loop(farm):
 
 
 def test_a_refused_connection_is_counted_not_raised():
-    closed = contenders.free_port()
+    closed = proxies_under_test.free_port()
     figures = Crowd(Plan(("127.0.0.1", closed), together=1, seconds=0.05)).run()
     assert figures["done"] == 0
     assert list(figures["errors"]) == ["connecting: ConnectionRefusedError"]
@@ -216,6 +218,6 @@ def test_the_fleet_fits_the_descriptors(monkeypatch):
 
 def test_haproxy_gets_one_job_a_server():
     farm = SimpleNamespace(pods=2, pod_port=99)
-    text = contenders.configuration(farm, 7, server="check", backend="  option httpchk", defaults="")
+    text = proxies_under_test.configuration(farm, 7, server="check", backend="  option httpchk", defaults="")
     assert "  server p1 127.16.0.2:99 maxconn 1 check\n" in text
     assert "  balance first\n  option httpchk\n" in text

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from farmctl.bench import kind_farm
+from farmctl.bench.kind import farms
 from farmctl.errors import StageError
 from farmctl.images import engines, farm, loading
 from farmctl.testbeds.kind.cluster import nodes
@@ -124,7 +124,7 @@ async def changed(copy: Copy, admin: str, pods: int) -> Changed:
     done = await asyncio.to_thread(copy.up)
     if browser_image() == before:
         raise StageError("the changed agent's code gave no new image", hint="was the code copied whole?")
-    await kind_farm.until_idle(admin, pods)
+    await farms.until_idle(admin, pods)
     return Changed(time.monotonic() - began, done.spent_s("building"), done.spent_s("loading"))
 
 

@@ -4,9 +4,9 @@ import socket
 import time
 from typing import Protocol
 
-from farmctl.bench import heads
-from farmctl.bench.epoll import BROKEN, READ, WRITE, Loop
-from farmctl.bench.plans import Plan
+from farmctl.bench.fakes import heads
+from farmctl.bench.fakes.epoll import BROKEN, READ, WRITE, Loop
+from farmctl.bench.load.plans import Plan
 
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect, per destination
 DISCARD = 1 << 20

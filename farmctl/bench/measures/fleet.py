@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from farmctl.bench.contenders import Contender, farm_proxy
-from farmctl.bench.plans import Plan
-from farmctl.bench.processes import FakeFarm, Usage, begin_call, finish_call
+from farmctl.bench.load.plans import Plan
+from farmctl.bench.load.processes import FakeFarm, Usage, begin_call, finish_call
+from farmctl.bench.load.proxies_under_test import Contender, farm_proxy
 from farmctl.bench.results import Section, Verdict
 from farmctl.bench.stage import Stage, about
 from farmctl.errors import StageError

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from farmctl.bench.kind_farm import Farm, until
-from farmctl.bench.kind_watches import Seen, polled, watched
+from farmctl.bench.kind.farms import Farm, until
+from farmctl.bench.kind.watch_times import Seen, polled, watched
 from farmctl.errors import StageError
 from farmctl.testbeds.kind.api.admin import Admin
 

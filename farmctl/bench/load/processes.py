@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from farmctl.bench.plans import Plan
+from farmctl.bench.load.plans import Plan
 from farmctl.errors import StageError
 
 START_LIMIT_S = 20.0
@@ -123,7 +123,7 @@ class FakeFarm:
 
     def __init__(self, cores: Cores, *, pods: int, late_s: float = 1.0, listed: str = "") -> None:
         """``listed``: no fake pods, but a control plane that lists this real one (host:port/ns/name/uid)."""
-        command = [sys.executable, "-m", "farmctl.bench.fake_farm", str(pods), str(late_s), listed]
+        command = [sys.executable, "-m", "farmctl.bench.fakes.fake_farm", str(pods), str(late_s), listed]
         self.pods = pods
         self._process = start(command, cores.generators)
         ports = self._answer()
@@ -166,7 +166,7 @@ def call(plan: Plan, cores: Cores) -> dict[str, Any]:
 
 
 def begin_call(plan: Plan, cores: Cores) -> subprocess.Popen[str]:
-    process = start([sys.executable, "-m", "farmctl.bench.crowds"], cores.generators)
+    process = start([sys.executable, "-m", "farmctl.bench.load.crowds"], cores.generators)
     assert process.stdin is not None
     process.stdin.write(plan.as_json())
     process.stdin.close()

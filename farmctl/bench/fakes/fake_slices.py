@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import msgspec
 from farmwire.paths import SERVICE_NAME_LABEL
 
-from farmctl.bench import heads
-from farmctl.bench.epoll import BROKEN, READ, WRITE, Loop
-from farmctl.bench.fake_pods import Pod
+from farmctl.bench.fakes import heads
+from farmctl.bench.fakes.epoll import BROKEN, READ, WRITE, Loop
+from farmctl.bench.fakes.fake_pods import Pod
 
 SLICE_SIZE = 100  # the EndpointSlice controller's default --max-endpoints-per-slice
 PROBE_PERIOD_S = 1.0

@@ -12,11 +12,11 @@ import time
 from collections import Counter
 from typing import Any
 
-from farmctl.bench import heads
-from farmctl.bench.callers import Caller
-from farmctl.bench.epoll import Loop
+from farmctl.bench.fakes import heads
+from farmctl.bench.fakes.epoll import Loop
 from farmctl.bench.figures import Latency
-from farmctl.bench.plans import Plan
+from farmctl.bench.load.callers import Caller
+from farmctl.bench.load.plans import Plan
 
 SOURCES = 24  # source addresses: 28,000 ports each, so that TIME_WAIT never runs them dry
 LINGER_S = 30.0  # how long callers that are still open may go on after the schedule's end

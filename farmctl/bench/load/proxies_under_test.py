@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from farmctl.bench import processes
-from farmctl.bench.fake_pods import address
-from farmctl.bench.fake_slices import NAMESPACE, PORT_NAME, SERVICE
-from farmctl.bench.processes import Cores, FakeFarm, Usage
+from farmctl.bench.fakes.fake_pods import address
+from farmctl.bench.fakes.fake_slices import NAMESPACE, PORT_NAME, SERVICE
+from farmctl.bench.load import processes
+from farmctl.bench.load.processes import Cores, FakeFarm, Usage
 from farmctl.errors import StageError
 
 PYTHON_SETTING = "FARMCTL_BENCH_PYTHON"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from farmwire import headers as names
 
-from farmctl.bench import heads
-from farmctl.bench.epoll import BROKEN, READ, WRITE, Loop
+from farmctl.bench.fakes import heads
+from farmctl.bench.fakes.epoll import BROKEN, READ, WRITE, Loop
 
 CHUNK = 256 * 1024
 _LEASE = names.LEASE.lower().encode()

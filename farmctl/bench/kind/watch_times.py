@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from farmwire import paths
 
-from farmctl.bench.kind_farm import Farm
+from farmctl.bench.kind.farms import Farm
 from farmctl.errors import StageError
 from farmctl.testbeds.kind.api.pod_status import ready_uids
 

@@ -8,10 +8,10 @@ import statistics
 from contextlib import ExitStack
 
 from farmctl.bench import profiles
-from farmctl.bench.contenders import FARM, Contender, farm_proxy, haproxy
-from farmctl.bench.fake_pods import address
-from farmctl.bench.plans import Plan
-from farmctl.bench.processes import FakeFarm, call
+from farmctl.bench.fakes.fake_pods import address
+from farmctl.bench.load.plans import Plan
+from farmctl.bench.load.processes import FakeFarm, call
+from farmctl.bench.load.proxies_under_test import FARM, Contender, farm_proxy, haproxy
 from farmctl.bench.results import Section, Verdict
 from farmctl.bench.stage import Stage, about
 from farmctl.errors import StageError

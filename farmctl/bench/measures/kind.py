@@ -15,8 +15,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from farmctl.bench import kind_builds, kind_farm, kind_ups, kind_words
-from farmctl.bench.kind_farm import Farm
+from farmctl.bench.kind import builds, farms, readiness_lag, up_times
+from farmctl.bench.kind.farms import Farm
 from farmctl.bench.results import Section, Verdict
 from farmctl.bench.stage import Stage, about
 
@@ -31,7 +31,7 @@ class Samples:
     """A list a figure, a value a round; ``ups`` by part."""
 
     warm_s: list[float] = field(default_factory=list)
-    ups: list[kind_ups.Changed] = field(default_factory=list)
+    ups: list[up_times.Changed] = field(default_factory=list)
     replaced_s: list[float] = field(default_factory=list)
     word_ms: list[float] = field(default_factory=list)
     slice_ms: list[float] = field(default_factory=list)
@@ -46,12 +46,12 @@ def measure(stage: Stage) -> Section:
 
 async def _measure(stage: Stage) -> Section:
     farm, samples = await Farm.connect(), Samples()
-    with kind_ups.Copy() as copy:
+    with up_times.Copy() as copy:
         try:
             for number in range(stage.rounds):
                 stage.say(f"kind: round {number + 1} of {stage.rounds}")
                 if number < UP_ROUNDS:
-                    samples.ups.append(await kind_ups.changed(copy, farm.testbed.admin, farm.pods))
+                    samples.ups.append(await up_times.changed(copy, farm.testbed.admin, farm.pods))
                     samples.warm_s.append((await asyncio.to_thread(copy.up)).seconds)
                 await _round(farm, samples)
         finally:
@@ -62,18 +62,18 @@ async def _measure(stage: Stage) -> Section:
 
 
 async def _round(farm: Farm, samples: Samples) -> None:
-    samples.replaced_s.append(await kind_farm.replaced(farm))
-    told = await kind_words.told(farm)
+    samples.replaced_s.append(await farms.replaced(farm))
+    told = await readiness_lag.told(farm)
     samples.word_ms.append(statistics.median(told.word_ms))
     samples.slice_ms.append(statistics.median(told.slice_ms))
-    heard = await kind_words.held(farm)
+    heard = await readiness_lag.held(farm)
     samples.session_ms.append(statistics.median(heard.session_ms))
     samples.recycle_s.append(statistics.median(heard.recycle_s))
 
 
 def section(rounds: int, samples: Samples, pods: int) -> Section:
     """All figures, sizes and records as the page has them."""
-    made = Section("kind", "A farm on Kubernetes", about(__doc__), rounds, kind_builds.conditions(pods))
+    made = Section("kind", "A farm on Kubernetes", about(__doc__), rounds, builds.conditions(pods))
     ups = samples.ups
     ratio = [theirs / ours for ours, theirs in zip(samples.word_ms, samples.slice_ms, strict=True)]
     seconds: Mapping[str, Sequence[float]] = {
@@ -103,6 +103,6 @@ def section(rounds: int, samples: Samples, pods: int) -> Section:
             at_least=True,
         ),
     ]
-    kind_builds.add_sizes(made, WHOLE)
-    kind_builds.add_records(made, WHOLE)
+    builds.add_sizes(made, WHOLE)
+    builds.add_records(made, WHOLE)
     return made

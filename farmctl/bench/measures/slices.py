@@ -8,9 +8,9 @@ import statistics
 import time
 from dataclasses import replace
 
-from farmctl.bench.contenders import Contender, farm_proxy
-from farmctl.bench.plans import Plan
-from farmctl.bench.processes import DIRECT, FakeFarm, call, http_ok, wait_for
+from farmctl.bench.load.plans import Plan
+from farmctl.bench.load.processes import DIRECT, FakeFarm, call, http_ok, wait_for
+from farmctl.bench.load.proxies_under_test import Contender, farm_proxy
 from farmctl.bench.results import Section, Verdict
 from farmctl.bench.stage import Stage, about
 from farmctl.errors import StageError

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 
 from farmctl.bench import profiles
-from farmctl.bench.contenders import FARM, HAPROXY, Contender, farm_proxy, haproxy
-from farmctl.bench.plans import Plan
-from farmctl.bench.processes import FakeFarm, call
+from farmctl.bench.load.plans import Plan
+from farmctl.bench.load.processes import FakeFarm, call
+from farmctl.bench.load.proxies_under_test import FARM, HAPROXY, Contender, farm_proxy, haproxy
 from farmctl.bench.results import Section, Verdict
 from farmctl.bench.stage import Stage, about
 from farmctl.errors import StageError

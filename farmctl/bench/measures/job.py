@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farmctl.bench import job_pages
-from farmctl.bench.chromes import RealFarm, bare_chrome, real_farm
 from farmctl.bench.figures import Spread
+from farmctl.bench.load import job_pages
+from farmctl.bench.load.chromes import RealFarm, bare_chrome, real_farm
 from farmctl.bench.results import Row, Section, Verdict
 from farmctl.bench.stage import Stage, about
 

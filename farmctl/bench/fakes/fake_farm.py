@@ -10,9 +10,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from farmctl.bench.epoll import Loop
-from farmctl.bench.fake_pods import FakePods, Pod
-from farmctl.bench.fake_slices import FakeSlices
+from farmctl.bench.fakes.epoll import Loop
+from farmctl.bench.fakes.fake_pods import FakePods, Pod
+from farmctl.bench.fakes.fake_slices import FakeSlices
 
 
 class Steering:

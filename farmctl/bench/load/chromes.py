@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from farmctl import chromium
-from farmctl.bench import processes
-from farmctl.bench.contenders import farm_proxy, free_port
-from farmctl.bench.processes import DIRECT, Cores, FakeFarm
+from farmctl.bench.load import processes
+from farmctl.bench.load.processes import DIRECT, Cores, FakeFarm
+from farmctl.bench.load.proxies_under_test import farm_proxy, free_port
 from farmctl.errors import StageError
 
 AGENT_HOST = "127.8.0.1"
