@@ -105,6 +105,19 @@ class DialResult(StrEnum):
     __hash__ = str.__hash__  # Enum's own is a Python call each time a member is a key
 
 
+class WatchRestart(StrEnum):
+    """Label of farmproxy_watch_restarts_total and word of the log line."""
+
+    CLOSED = "closed"  # the API server ended the watch, as it does in time
+    GONE = "gone"  # 410 in any form: the resume point is too old, list again
+    SILENCE = "silence"  # nothing for the silence limit, bookmarks included
+    UNAUTHORIZED = "unauthorized"  # 401: the token is read again
+    REFUSED = "refused"  # any other HTTP status than 200
+    ERROR = "error"  # an ERROR event that is no 410
+    BROKEN = "broken"  # no connection, or it broke
+    GARBAGE = "garbage"  # an answer that is no list or a line that is no event
+
+
 FAULTS = frozenset(
     {DialResult.REFUSED, DialResult.TIMEOUT, DialResult.BROKEN, DialResult.GARBAGE, DialResult.WRONG_POD}
 )

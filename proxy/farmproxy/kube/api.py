@@ -9,13 +9,14 @@ from typing import Self
 
 import aiohttp
 from farmwire.paths import SERVICE_NAME_LABEL
+from farmwire.reasons import WatchRestart
 
 from farmproxy import __version__
 from farmproxy.config.settings import Settings
 from farmproxy.kube.credentials import Credentials
 from farmproxy.kube.lines import Lines, LineTooLongError
 from farmproxy.kube.messages import UNREADABLE, ListPage, decode_page, status_from
-from farmproxy.kube.restarts import Interrupted, Restart
+from farmproxy.kube.restarts import Interrupted
 
 PAGE_SLICES = 100  # about 3 MB of JSON and 40 ms of decoding, so that a long list never stops the relay
 CONNECT_S = 10.0
@@ -81,7 +82,7 @@ class SliceApi:
                 with _mapped():
                     chunk = await self._chunk(response)
                 if not chunk:
-                    raise Interrupted(Restart.CLOSED, "the API server ended the watch")
+                    raise Interrupted(WatchRestart.CLOSED, "the API server ended the watch")
                 yield None
                 with _mapped():
                     whole = list(lines.feed(chunk))
@@ -125,11 +126,11 @@ class SliceApi:
         ]
         after_s = _seconds(response.headers.get("Retry-After")) or status.retry_after_s
         if response.status == 410 or status.gone:
-            return Interrupted(Restart.GONE, detail, relist=True, retry_after_s=after_s)
+            return Interrupted(WatchRestart.GONE, detail, relist=True, retry_after_s=after_s)
         if response.status == 401:
-            return Interrupted(Restart.UNAUTHORIZED, detail, retry_after_s=after_s)
+            return Interrupted(WatchRestart.UNAUTHORIZED, detail, retry_after_s=after_s)
         # 400: the server knows no such version, as after a restore of its store
-        return Interrupted(Restart.REFUSED, detail, relist=response.status == 400, retry_after_s=after_s)
+        return Interrupted(WatchRestart.REFUSED, detail, relist=response.status == 400, retry_after_s=after_s)
 
 
 @contextmanager
@@ -138,13 +139,13 @@ def _mapped() -> Iterator[None]:
     try:
         yield
     except aiohttp.ConnectionTimeoutError as error:
-        raise Interrupted(Restart.BROKEN, "no connection in time") from error
+        raise Interrupted(WatchRestart.BROKEN, "no connection in time") from error
     except TimeoutError as error:  # aiohttp.SocketTimeoutError is one
-        raise Interrupted(Restart.SILENCE, "nothing came within the silence limit") from error
+        raise Interrupted(WatchRestart.SILENCE, "nothing came within the silence limit") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise Interrupted(Restart.BROKEN, f"{type(error).__name__}: {error}"[:200]) from error
+        raise Interrupted(WatchRestart.BROKEN, f"{type(error).__name__}: {error}"[:200]) from error
     except (*UNREADABLE, LineTooLongError) as error:
-        raise Interrupted(Restart.GARBAGE, str(error)[:200], relist=True) from error
+        raise Interrupted(WatchRestart.GARBAGE, str(error)[:200], relist=True) from error
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -4,31 +4,17 @@ asks for.
 
 import random
 from collections.abc import Callable
-from enum import StrEnum
 
 FIRST_PAUSE_S = 0.1  # after a healthy watch; keeps a server that closes at once from being hammered
 LONGEST_PAUSE_S = 30.0
 LONGEST_RETRY_AFTER_S = 300.0  # a longer wish is a slip
 
 
-class Restart(StrEnum):
-    """Label of farmproxy_watch_restarts_total and word of the log line."""
-
-    CLOSED = "closed"  # the API server ended the watch, as it does in time
-    GONE = "gone"  # 410 in any form: the resume point is too old, list again
-    SILENCE = "silence"  # nothing for the silence limit, bookmarks included
-    UNAUTHORIZED = "unauthorized"  # 401: the token is read again
-    REFUSED = "refused"  # any other HTTP status than 200
-    ERROR = "error"  # an ERROR event that is no 410
-    BROKEN = "broken"  # no connection, or it broke
-    GARBAGE = "garbage"  # an answer that is no list or a line that is no event
-
-
 class Interrupted(Exception):  # no error: every watch ends so
     """A list or watch came to its end. ``relist``: the resume point is worth nothing any more."""
 
     def __init__(
-        self, reason: Restart, detail: str, *, relist: bool = False, retry_after_s: float | None = None
+        self, reason: WatchRestart, detail: str, *, relist: bool = False, retry_after_s: float | None = None
     ) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason

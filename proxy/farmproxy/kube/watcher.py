@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 import msgspec
+from farmwire.reasons import WatchRestart
 from structlog.typing import FilteringBoundLogger
 
 from farmproxy.config.settings import Settings
@@ -16,7 +17,7 @@ from farmproxy.kube.api import SliceApi
 from farmproxy.kube.credentials import Credentials
 from farmproxy.kube.endpoint_slices import EndpointSlice
 from farmproxy.kube.messages import UNREADABLE, decode_event, decode_slice, status_from
-from farmproxy.kube.restarts import Backoff, Interrupted, Restart
+from farmproxy.kube.restarts import Backoff, Interrupted
 from farmproxy.kube.slice_sets import SliceBook
 from farmproxy.observe.metrics import Metrics
 
@@ -83,7 +84,7 @@ class Watcher:
                     if (seen := self._slice(item)) is not None:
                         listing.add(seen)
         if not version:
-            raise Interrupted(Restart.GARBAGE, "a list without resourceVersion", relist=True)
+            raise Interrupted(WatchRestart.GARBAGE, "a list without resourceVersion", relist=True)
         self._list_whole = False
         change = listing.finish()
         self._tell(change)
@@ -110,7 +111,7 @@ class Watcher:
         try:
             event = decode_event(line)
         except UNREADABLE as error:
-            raise Interrupted(Restart.GARBAGE, str(error)[:200], relist=True) from error
+            raise Interrupted(WatchRestart.GARBAGE, str(error)[:200], relist=True) from error
         if event.type == "ERROR":
             raise _error(event.object)
         if event.type not in {"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}:
@@ -151,13 +152,15 @@ class Watcher:
         """Note why, decide where to go on, and say how long to pause."""
         self._metrics.watch_restarts[why.reason].inc()
         renewed = {
-            Restart.UNAUTHORIZED: self._credentials.reread,
-            Restart.BROKEN: self._credentials.reread_trust,
+            WatchRestart.UNAUTHORIZED: self._credentials.reread,
+            WatchRestart.BROKEN: self._credentials.reread_trust,
         }.get(why.reason)
         if renewed is not None and renewed():
             self._backoff.healthy()
-        refused_for_ever = why.reason is Restart.REFUSED and self._backoff.failures >= RELIST_AFTER_REFUSALS
-        if self._resume_at is None and why.reason is Restart.GONE:
+        refused_for_ever = (
+            why.reason is WatchRestart.REFUSED and self._backoff.failures >= RELIST_AFTER_REFUSALS
+        )
+        if self._resume_at is None and why.reason is WatchRestart.GONE:
             self._list_whole = True  # its pages grew too old while they were read
         if why.relist or refused_for_ever:
             self._resume_at = None
@@ -169,5 +172,5 @@ class Watcher:
 def _error(raw: msgspec.Raw) -> Interrupted:
     status = status_from(raw)
     detail = f"ERROR event: {status.code} {status.reason or ''} {status.message or ''}"[:200]
-    reason = Restart.GONE if status.gone else Restart.ERROR
+    reason = WatchRestart.GONE if status.gone else WatchRestart.ERROR
     return Interrupted(reason, detail, relist=True, retry_after_s=status.retry_after_s)

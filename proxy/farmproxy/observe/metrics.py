@@ -6,7 +6,7 @@ Counts that belong to an event stand in dicts by their closed label; what the co
 from collections.abc import Callable, Iterable, Iterator
 
 from farmwire import metrics as names
-from farmwire.reasons import DialResult, End, Refusal
+from farmwire.reasons import DialResult, End, Refusal, WatchRestart
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
@@ -14,7 +14,6 @@ from prometheus_client.registry import Collector
 
 from farmproxy import __version__
 from farmproxy.core.snapshots import STATES, PoolCounts
-from farmproxy.kube.restarts import Restart
 from farmproxy.observe import logs
 from farmproxy.observe.counters import Buckets, Count, counter_family
 
@@ -46,7 +45,7 @@ class Metrics:
         self.leases_ended = {end: Count() for end in End}
         self.refusals = {reason: Count() for reason in Refusal}
         self.dials = {result: Count() for result in DialResult}
-        self.watch_restarts = {reason: Count() for reason in Restart}
+        self.watch_restarts = {reason: Count() for reason in WatchRestart}
         self.endpoints_ignored = Count()
         self.loop_stall_seconds = Buckets(STALL_BUCKETS_S)
         self.hold_seconds = Buckets(HOLD_BUCKETS_S)

@@ -1,10 +1,9 @@
 """Metrics: every name of the contract is there with 0 before anything happens (field case 25)."""
 
 from farmproxy.core.snapshots import STATES, PoolCounts
-from farmproxy.kube.restarts import Restart
 from farmproxy.observe.metrics import Metrics
 from farmwire import metrics as names
-from farmwire.reasons import DialResult, End, Refusal
+from farmwire.reasons import DialResult, End, Refusal, WatchRestart
 from prometheus_client.parser import text_string_to_metric_families
 
 
@@ -29,7 +28,7 @@ def test_every_series_is_zero_at_start():
         (names.LEASES_ENDED, "reason", End),
         (names.REFUSALS, "reason", Refusal),
         (names.DIALS, "result", DialResult),
-        (names.WATCH_RESTARTS, "reason", Restart),
+        (names.WATCH_RESTARTS, "reason", WatchRestart),
         (names.TUNNEL_BYTES, "direction", ("up", "down")),
     ]:
         assert {key: value for key, value in found.items() if key[0] == name} == {
