@@ -3,7 +3,7 @@
 import sys
 
 from farmctl.images import catalogue, engines
-from farmctl.testbeds.kind import up
+from farmctl.testbeds.kind.api import clusters
 from farmctl.testbeds.kind.cluster.cluster import Cluster
 from farmctl.testbeds.kind.cluster.state import KindFolder
 
@@ -14,7 +14,7 @@ def opened() -> Cluster | None:
     there = folder.read()
     if there is None or there.shape is None:
         return None
-    return up.opened(engines.find(there.engine), catalogue.read(), folder, there.shape, say)
+    return clusters.opened(engines.find(there.engine), catalogue.read(), folder, there.shape, say)
 
 
 def say(step: str) -> None:

@@ -9,7 +9,7 @@ from farmctl.errors import StageError
 from farmctl.images import catalogue as catalogues
 from farmctl.images import engines
 from farmctl.images.gobuild import Say
-from farmctl.testbeds.kind import up
+from farmctl.testbeds.kind.api import clusters
 from farmctl.testbeds.kind.cluster import cluster, nodes
 from farmctl.testbeds.kind.cluster.cluster_spec import Shape
 from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
@@ -43,7 +43,7 @@ def _cluster(there: Installed, shape: Shape, folder: KindFolder, say: Say) -> En
         say(f"left alone: {error}")
         return Ended()
     if found:
-        cluster.remove(up.opened(engine, catalogue, folder, shape, say))
+        cluster.remove(clusters.opened(engine, catalogue, folder, shape, say))
     if there.made_network:
         nodes.drop_network(engine)
     if left := nodes.listed(engine, shape.name):

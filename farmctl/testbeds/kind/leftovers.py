@@ -13,6 +13,7 @@ from farmctl.testbeds.kind.cluster.cluster import Cluster
 from farmctl.testbeds.kind.cluster.containers import MENDING
 from farmctl.testbeds.kind.cluster.state import Installed
 from farmctl.testbeds.kind.faults.records import FaultsFile
+from farmctl.testbeds.kind.testbed import KindTestbed, Opened
 
 
 def mend_nodes(running: Cluster, say: Say) -> None:
@@ -28,8 +29,6 @@ def mend_nodes(running: Cluster, say: Say) -> None:
 
 def undo(running: Cluster, there: Installed, say: Say) -> None:
     """Take faults out of the API and the settings, if there is a record of any. Raises StageError."""
-    from farmctl.testbeds.kind.testbed import KindTestbed, Opened
-
     if not FaultsFile(running.folder.path).read().told:
         return
     names = tuple(each.name for each in running.nodes())

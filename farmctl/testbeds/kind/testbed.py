@@ -357,7 +357,7 @@ def _place(pod: Pod) -> Place:
 
 def _opened(folder: KindFolder) -> Opened:
     from farmctl.images import catalogue, engines
-    from farmctl.testbeds.kind import up
+    from farmctl.testbeds.kind.api import clusters
     from farmctl.testbeds.local.control_client import NoFarm
 
     installed = folder.read()
@@ -372,6 +372,6 @@ def _opened(folder: KindFolder) -> Opened:
     found = nodes.listed(engine, installed.shape.name)
     if not found or installed.phase == "creating":
         raise StageError("the farm's cluster is not there or half made", hint="farmctl up repairs it")
-    cluster = up.opened(engine, catalogue.read(), folder, installed.shape, lambda _: None)
+    cluster = clusters.opened(engine, catalogue.read(), folder, installed.shape, lambda _: None)
     names = tuple(each.name for each in found)
     return Opened(folder, installed, cluster, names, gateways.host_address(engine))

@@ -18,7 +18,8 @@ from farmctl.images.engines import Engine
 from farmctl.images.gobuild import Say
 from farmctl.testbeds.kind import leftovers
 from farmctl.testbeds.kind.api import doors
-from farmctl.testbeds.kind.cluster import cluster, cluster_spec, gateways, nodes, preflight, programs
+from farmctl.testbeds.kind.api.clusters import opened
+from farmctl.testbeds.kind.cluster import cluster, cluster_spec, gateways, nodes, preflight
 from farmctl.testbeds.kind.cluster.cluster import Cluster
 from farmctl.testbeds.kind.cluster.cluster_spec import Shape
 from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
@@ -113,12 +114,6 @@ def may(capability: int) -> bool:
     except (OSError, StopIteration):
         return True
     return bool(int(bound, 16) >> capability & 1)
-
-
-def opened(engine: Engine, catalogue: Catalogue, folder: KindFolder, shape: Shape, say: Say) -> Cluster:
-    """The cluster as an object, whether its nodes are there or not."""
-    kind, kubectl = programs.find("kind", catalogue, say), doors.own_kubectl(lambda: engine, shape, folder)
-    return Cluster(engine, kind, kubectl, folder, shape)
 
 
 def ensure_images(engine: Engine, source: str, say: Say) -> dict[str, str]:

@@ -5,6 +5,8 @@ asks for.
 import random
 from collections.abc import Callable
 
+from farmwire.reasons import WatchRestart
+
 FIRST_PAUSE_S = 0.1  # after a healthy watch; keeps a server that closes at once from being hammered
 LONGEST_PAUSE_S = 30.0
 LONGEST_RETRY_AFTER_S = 300.0  # a longer wish is a slip
