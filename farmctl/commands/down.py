@@ -18,7 +18,8 @@ def down(
     from farmctl.testbeds.kind.down import Ended
     from farmctl.testbeds.kind.down import take_down as take_kind_down
     from farmctl.testbeds.local.down import take_down
-    from farmctl.testbeds.local.state import StateFolder, default_path
+    from farmctl.testbeds.local.state import StateFolder
+    from farmctl.testbeds.state_folders import default_path
 
     kind, gone = KindFolder(), Ended()
     if kind.record.exists():

@@ -22,9 +22,10 @@ def logs(
 ) -> None:
     """Print the log of the proxy, of a pod (dead ones too) or of the supervisor: JSON, one event a line."""
     from farmctl.errors import StageError
+    from farmctl.testbeds.base import NoFarm
     from farmctl.testbeds.kind.cluster.state import KindFolder
-    from farmctl.testbeds.local.control_client import NoFarm
-    from farmctl.testbeds.local.state import StateFolder, default_path
+    from farmctl.testbeds.local.state import StateFolder
+    from farmctl.testbeds.state_folders import default_path
 
     if KindFolder().record.exists():
         _kind(name.removeprefix("pod/"), tail, follow=follow)

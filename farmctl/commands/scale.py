@@ -71,9 +71,10 @@ async def _scale(
 ) -> None:
     from farmctl.reports.pod_progress import PodProgress
     from farmctl.testbeds.local.control_client import ControlClient
-    from farmctl.testbeds.local.state import StateFolder, default_path
+    from farmctl.testbeds.local.state import StateFolder
     from farmctl.testbeds.local.testbed import LocalTestbed
     from farmctl.testbeds.local.up import until_whole
+    from farmctl.testbeds.state_folders import default_path
 
     folder = StateFolder(default_path())
     testbed = await LocalTestbed.connect(folder)

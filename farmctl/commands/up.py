@@ -130,7 +130,8 @@ def up(
     """Bring up a farm: pods with real Chromes, the lease proxy, a control plane. Exit 3 when that cannot be."""
     from farmctl.testbeds import choosing, overrides
     from farmctl.testbeds.kind.cluster.state import KindFolder
-    from farmctl.testbeds.local.state import StateFolder, default_path
+    from farmctl.testbeds.local.state import StateFolder
+    from farmctl.testbeds.state_folders import default_path
 
     asked = overrides.asked(agent_env or (), proxy_env or ())
     if context:
@@ -222,8 +223,9 @@ def _up_local(
     import asyncio
 
     from farmctl.reports.pod_progress import PodProgress
-    from farmctl.testbeds.local.state import StateFolder, default_path
+    from farmctl.testbeds.local.state import StateFolder
     from farmctl.testbeds.local.up import bring_up
+    from farmctl.testbeds.state_folders import default_path
 
     folder = StateFolder(default_path())
     settings = settings_for(folder, pods, door, asked)

@@ -164,3 +164,15 @@ class Testbed(Protocol):
         the farm is whole (all pods free, nothing held).
         """
         ...
+
+
+class NoFarm(StageError):
+    """Nothing answers on the control socket."""
+
+    def __init__(self, *, crashed: bool = False) -> None:
+        if crashed:
+            super().__init__(
+                "the farm's supervisor is gone: it was killed or crashed", hint="farmctl up mends it"
+            )
+        else:
+            super().__init__("no farm is up", hint="farmctl up")

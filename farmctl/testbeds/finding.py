@@ -16,8 +16,9 @@ async def current() -> "Testbed":
         from farmctl.testbeds.kind.testbed import KindTestbed
 
         return await KindTestbed.connect(folder)
-    from farmctl.testbeds.local.state import StateFolder, default_path
+    from farmctl.testbeds.local.state import StateFolder
     from farmctl.testbeds.local.testbed import LocalTestbed
+    from farmctl.testbeds.state_folders import default_path
 
     return await LocalTestbed.connect(StateFolder(default_path()))
 
@@ -31,8 +32,9 @@ async def look() -> "Look":
         from farmctl.testbeds.kind import status
 
         return status.look(folder)
-    from farmctl.testbeds.local.state import StateFolder, default_path
+    from farmctl.testbeds.local.state import StateFolder
+    from farmctl.testbeds.local.status import LocalLook
     from farmctl.testbeds.local.testbed import LocalTestbed
-    from farmctl.testbeds.looking import LocalLook
+    from farmctl.testbeds.state_folders import default_path
 
     return LocalLook(await LocalTestbed.connect(StateFolder(default_path())))

@@ -5,16 +5,13 @@ Each is asked apart and may be away without the others: a look never waits for w
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import aiohttp
 from farmwire import paths
 
 from farmctl.testbeds.base import Pod, Readiness
 from farmctl.testbeds.overrides import Overrides
-
-if TYPE_CHECKING:
-    from farmctl.testbeds.local.testbed import LocalTestbed
 
 ASK_LIMIT = aiohttp.ClientTimeout(total=2.0)
 
@@ -68,24 +65,6 @@ class Look(Protocol):
     async def nodes(self) -> list[NodeSeen]:
         """Of a cluster; empty where there are none, or nobody lets us see them."""
         ...
-
-
-class LocalLook:
-    kind, kubectl = "local", ""
-
-    def __init__(self, testbed: "LocalTestbed") -> None:
-        self._testbed = testbed
-        self.door, self.admin = testbed.door, testbed.admin
-        self.overrides = testbed.overrides
-
-    async def told(self) -> Told:
-        return Told(await self._testbed.pods(), await self._testbed.readiness())
-
-    async def proxy(self) -> dict[str, Any] | None:
-        return await asked(self.admin)
-
-    async def nodes(self) -> list[NodeSeen]:
-        return []
 
 
 async def asked(admin: str, limit: aiohttp.ClientTimeout = ASK_LIMIT) -> dict[str, Any] | None:

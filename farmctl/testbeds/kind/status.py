@@ -153,7 +153,7 @@ def _running(engine: str, cluster: str) -> dict[str, bool]:
 
 def look(folder: KindFolder) -> Look:
     """Raises StageError when what the record tells of was never whole."""
-    from farmctl.testbeds.local.control_client import NoFarm
+    from farmctl.testbeds.base import NoFarm
 
     there = folder.read()
     if there is None:

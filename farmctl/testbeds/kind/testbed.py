@@ -357,8 +357,8 @@ def _place(pod: Pod) -> Place:
 
 def _opened(folder: KindFolder) -> Opened:
     from farmctl.images import catalogue, engines
+    from farmctl.testbeds.base import NoFarm
     from farmctl.testbeds.kind.api import clusters
-    from farmctl.testbeds.local.control_client import NoFarm
 
     installed = folder.read()
     if installed is None:

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 
 from farmctl.errors import StageError, UsageError
-from farmctl.testbeds.base import NotStaged
+from farmctl.testbeds.base import NoFarm, NotStaged
 
 STATE_LIMIT_S = 10.0
 VERB_LIMIT_S = 1200.0  # a proxy that drains, a farm that is restored
@@ -16,18 +16,6 @@ _ERRORS: dict[str, type[StageError] | type[UsageError]] = {
     "StageError": StageError,
     "UsageError": UsageError,
 }
-
-
-class NoFarm(StageError):
-    """Nothing answers on the control socket."""
-
-    def __init__(self, *, crashed: bool = False) -> None:
-        if crashed:
-            super().__init__(
-                "the farm's supervisor is gone: it was killed or crashed", hint="farmctl up mends it"
-            )
-        else:
-            super().__init__("no farm is up", hint="farmctl up")
 
 
 class ControlClient:

@@ -4,7 +4,6 @@ to mend or remove what an earlier one left.
 What is not ours in the folder is never touched.
 """
 
-import errno
 import fcntl
 import os
 import shutil
@@ -14,18 +13,11 @@ from pathlib import Path
 
 from farmctl.errors import StageError
 from farmctl.testbeds.log_files import Logs
+from farmctl.testbeds.state_folders import STATE_VARIABLE, explained
 
-STATE_VARIABLE = "FARMCTL_STATE"
 PROXY_LOG = "proxy"
 SUPERVISOR_LOG = "supervisor"
 SOCKET_PATH_LIMIT = 107  # sockaddr_un.sun_path, less its NUL
-
-
-def default_path() -> Path:
-    if named := os.environ.get(STATE_VARIABLE):
-        return Path(named).absolute()
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
-    return Path(base) / "farmctl"
 
 
 class StateFolder:
@@ -92,21 +84,3 @@ class StateFolder:
         shutil.rmtree(self.path / "logs", ignore_errors=True)
         with suppress(OSError):
             self.path.rmdir()
-
-
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusals into a cause and a remedy."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise StageError(
-                f"the disk is full at {path}", hint=f"free space: df -h {path.parent}"
-            ) from error
-        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}:
-            raise StageError(
-                f"cannot write {path}: {error.strerror}",
-                hint=f"set {STATE_VARIABLE} to a folder that you may write",
-            ) from error
-        raise

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from farmctl.testbeds.base import NotStaged, Pod, Readiness, Scaling, Setup
-from farmctl.testbeds.local.control_client import ControlClient, NoFarm
+from farmctl.testbeds.base import NoFarm, NotStaged, Pod, Readiness, Scaling, Setup
+from farmctl.testbeds.local.control_client import ControlClient
 from farmctl.testbeds.local.processes import netcut
 from farmctl.testbeds.local.state import PROXY_LOG, StateFolder
 

@@ -16,14 +16,15 @@ from typing import Any
 import msgspec
 
 from farmctl.errors import StageError
-from farmctl.testbeds.base import Setup
+from farmctl.testbeds.base import NoFarm, Setup
 from farmctl.testbeds.local import preflight
-from farmctl.testbeds.local.control_client import ControlClient, NoFarm
+from farmctl.testbeds.local.control_client import ControlClient
 from farmctl.testbeds.local.down import take_down
 from farmctl.testbeds.local.processes.proctree import TOKEN_VARIABLE
 from farmctl.testbeds.local.settings import LocalSettings
-from farmctl.testbeds.local.state import PROXY_LOG, SUPERVISOR_LOG, StateFolder, explained
+from farmctl.testbeds.local.state import PROXY_LOG, SUPERVISOR_LOG, StateFolder
 from farmctl.testbeds.log_files import tail
+from farmctl.testbeds.state_folders import explained
 
 POLL_S = 0.1
 DEATHS = 2  # what died this often while the farm starts will not start

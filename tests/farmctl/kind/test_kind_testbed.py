@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.testbeds.base import NotStaged, Scaling
+from farmctl.testbeds.base import NoFarm, NotStaged, Scaling
 from farmctl.testbeds.kind.api.objects import ApiAway
 from farmctl.testbeds.kind.cluster.cluster import Cluster
 from farmctl.testbeds.kind.cluster.cluster_spec import Shape
@@ -11,7 +11,6 @@ from farmctl.testbeds.kind.cluster.containers import Container
 from farmctl.testbeds.kind.cluster.kubectl import Kubectl
 from farmctl.testbeds.kind.cluster.state import Installed, KindFolder
 from farmctl.testbeds.kind.testbed import KindTestbed, Opened
-from farmctl.testbeds.local.control_client import NoFarm
 
 NODES = ("farm-control-plane", "farm-worker", "farm-worker2")
 

@@ -11,8 +11,7 @@ import aiohttp
 import pytest
 
 from farmctl.errors import StageError
-from farmctl.testbeds.base import NotStaged, Scaling, Setup
-from farmctl.testbeds.local.control_client import NoFarm
+from farmctl.testbeds.base import NoFarm, NotStaged, Scaling, Setup
 from farmctl.testbeds.local.processes import netcut, proctree
 
 

@@ -13,10 +13,9 @@ import pytest
 
 from farmctl.errors import StageError
 from farmctl.testbeds import choosing
-from farmctl.testbeds.base import Setup
+from farmctl.testbeds.base import NoFarm, Setup
 from farmctl.testbeds.finding import current
 from farmctl.testbeds.local import down, preflight, up
-from farmctl.testbeds.local.control_client import NoFarm
 from farmctl.testbeds.local.down import take_down
 from farmctl.testbeds.local.processes import proctree
 from farmctl.testbeds.local.settings import LocalSettings

@@ -16,8 +16,8 @@ import msgspec
 from farmctl.errors import StageError
 from farmctl.images.gobuild import Say
 from farmctl.testbeds.kind.cluster.cluster_spec import Shape
-from farmctl.testbeds.local.state import default_path, explained
 from farmctl.testbeds.overrides import Overrides
+from farmctl.testbeds.state_folders import default_path, explained
 
 KEY_BYTES = 32
 
