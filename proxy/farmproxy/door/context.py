@@ -1,7 +1,7 @@
 """What every caller's connection shares: the rules, who a caller is, and how it is refused."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from farmwire.reasons import Refusal
 from structlog.typing import FilteringBoundLogger
@@ -24,10 +24,6 @@ from farmproxy.tunnel.tunnels import RelayDesk
 from farmproxy.upstream.chrome_versions import Versions
 from farmproxy.upstream.dials import DialDesk
 
-if TYPE_CHECKING:
-    from farmproxy.door.connections import Connection
-    from farmproxy.door.reservations import NamedCaller
-
 EARLY_LIMIT = 64 * 1024  # bytes a caller may send ahead of its session, its body not counted
 EARLY_BUDGET = (
     32 * 1024 * 1024
@@ -35,6 +31,26 @@ EARLY_BUDGET = (
 NO_MEMORY = "requests on their way take all the memory set for them"
 # Bytes that a held caller costs beside what it sent: 2.8 to 4.8 KiB of RSS (scripts/measure_held.py).
 CALLER_COST = 5 * 1024
+
+
+class Waits(Protocol):
+    """A connection whose next request is awaited."""
+
+    def __hash__(self) -> int: ...
+    def head_timed_out(self) -> None: ...
+
+
+class Reserved(Protocol):
+    """A lease of POST /leases, as its connections come and go."""
+
+    def __hash__(self) -> int: ...
+    def joined(self) -> None: ...
+    def parted(self) -> None: ...
+    def unused(self) -> None:
+        """Nobody came within the first-use limit."""
+
+    def left_alone(self) -> None:
+        """Nobody came back within the rejoin limit."""
 
 
 class Door:
@@ -83,11 +99,11 @@ class Door:
         self.origin_rules = origins.OriginRules(
             settings.origins, settings.hosts, settings.trusted_proxies, settings.prefix
         )
-        self.heads: Timeouts[Connection] = Timeouts(settings.head_timeout_s, clock)
-        self.first_use: Timeouts[NamedCaller] = Timeouts(settings.first_use_s, clock)
-        self.rejoin: Timeouts[NamedCaller] = Timeouts(settings.rejoin_s, clock)
+        self.heads: Timeouts[Waits] = Timeouts(settings.head_timeout_s, clock)
+        self.first_use: Timeouts[Reserved] = Timeouts(settings.first_use_s, clock)
+        self.rejoin: Timeouts[Reserved] = Timeouts(settings.rejoin_s, clock)
         self.allowed: dict[int, bytes] = {}  # Origins of requests under way, by descriptor; most have none
-        self.named: dict[str, NamedCaller] = {}  # running leases of POST /leases, by id
+        self.named: dict[str, Reserved] = {}  # running leases of POST /leases, by id
 
     def judge(self, head: Head, peer: str, sock: Socket) -> tuple[Intent, str, bool]:
         """What the head asks for, the host and prefix that URLs for this caller begin with, and whether over TLS; or Refused.

@@ -3,7 +3,7 @@
 The proxy's own connection to the agent is the lease; it carries no byte, and nobody's socket but that one ends it.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from farmwire import paths
 from farmwire.reasons import End, Refusal
@@ -14,10 +14,22 @@ from farmproxy.net.sockets import Socket, is_open, tune
 from farmproxy.registry.leases import Lease, moment_in
 from farmproxy.upstream.dials import Dialling
 
-if TYPE_CHECKING:
-    from farmproxy.door.connections import Connection
-
 _CHUNK = 16 * 1024
+
+
+class Asked(Protocol):
+    """The connection that POST /leases came by, answered when there is a lease."""
+
+    @property
+    def sock(self) -> Socket: ...
+
+    def answered(self, answer: bytes) -> None: ...
+
+    def keep_next(self, data: bytes) -> tuple[Refusal, str] | None:
+        """Bytes of the next request; why they cannot be kept."""
+
+    def release(self) -> None:
+        """Nothing of it is kept any more."""
 
 
 class NamedCaller:
@@ -25,11 +37,9 @@ class NamedCaller:
 
     __slots__ = ("_connection", "_door", "_host", "_pod", "_secure", "_sock", "lease")
 
-    def __init__(
-        self, door: Door, lease: Lease, connection: "Connection", host: str, *, secure: bool
-    ) -> None:
+    def __init__(self, door: Door, lease: Lease, connection: Asked, host: str, *, secure: bool) -> None:
         self._door = door
-        self._connection: Connection | None = connection  # until it is answered
+        self._connection: Asked | None = connection  # until it is answered
         self._sock = connection.sock
         self._host = host
         self._secure = secure
