@@ -8,7 +8,11 @@ import farmproxy
 import pytest
 
 MAY = {
-    "farmproxy": {"ids.py", "leases.py", "logs.py"},  # ids sort by time, moments are shown, lines are stamped
+    "farmproxy": {
+        "registry/ids.py",
+        "registry/leases.py",
+        "observe/logs.py",
+    },  # ids sort by time, moments are shown, lines are stamped
     "farmagent": {"logs.py", "render/cookies.py"},  # lines are stamped, a cookie expires at a moment
 }
 

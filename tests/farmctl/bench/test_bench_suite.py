@@ -106,7 +106,7 @@ def test_the_machine_and_the_versions_are_described():
 def test_a_measured_program_dies_with_the_benchmark(tmp_path):
     """A killed benchmark leaves no proxy behind."""
     code = (
-        "import sys, os, signal; from pathlib import Path; from farmctl.bench import processes\n"
+        "import sys, os, signal; from pathlib import Path; from farmctl.bench.load import processes\n"
         "every = frozenset(os.sched_getaffinity(0))\n"
         "child = processes.start(['sleep', '60'], every, log=Path(sys.argv[1]))\n"
         "print(child.pid, flush=True); signal.pause()\n"

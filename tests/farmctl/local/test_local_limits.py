@@ -10,7 +10,8 @@ from farmctl.testbeds.base import NotStaged, Pod
 from farmctl.testbeds.local.state import StateFolder
 from farmctl.testbeds.local.testbed import LocalTestbed
 
-STATE = {"settings": {"namespace": "farm", "door": "127.0.0.1:1", "admin": "127.0.0.1:2"}, "api": ""}
+SETTINGS = {"namespace": "farm", "door": "127.0.0.1:1", "admin": "127.0.0.1:2", "setup": {}}
+STATE = {"settings": SETTINGS, "api": ""}
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ def farm(settings, monkeypatch):
     monkeypatch.setenv("FARMCTL_STATE", str(settings.state))
     real = up_module.settings_for
 
-    def with_stand_ins(folder, pods, door):
-        made = real(folder, pods, door or settings.door)
+    def with_stand_ins(folder, pods, door, asked):
+        made = real(folder, pods, door or settings.door, asked)
         changed = ("token", "work", "chrome", "admin", "network", "agent_command", "proxy_command", "grace_s")
         setup = replace(settings.setup, pods=made.setup.pods)
         return replace(made, setup=setup, **{name: getattr(settings, name) for name in changed})
