@@ -40,20 +40,25 @@ PARTS = {
     "core": Part(PROXY, ("core/*.py",), ("tests/proxy/core", "tests/proxy/slices")),
     "driver": Part(
         PROXY,
-        ("driver.py", "leases.py", "ended_leases.py", "endings.py", "ends.py"),
+        ("driver.py", "registry/*.py"),
         ("tests/proxy/driver", "tests/proxy/door/test_small_parts.py"),
     ),
     "tunnel": Part(
         PROXY,
-        ("relay.py", "flows.py", "pipes.py", "farewells.py"),
+        ("tunnel/*.py",),
         ("tests/proxy/tunnel", "tests/proxy/door/test_relay.py"),
     ),
     "agent-client": Part(
         PROXY,
-        ("asks.py", "questions.py", "agent_answers.py", "handshakes.py"),
+        (
+            "upstream/agent_client.py",
+            "upstream/readiness_polls.py",
+            "upstream/response_heads.py",
+            "upstream/handshakes.py",
+        ),
         ("tests/proxy/agent_client", "tests/proxy/door/test_asks.py", "tests/proxy/door/test_handshakes.py"),
     ),
-    "agent-states": Part(AGENT, ("states.py",), ("tests/agent/pod/test_states.py",)),
+    "agent-states": Part(AGENT, ("lease/states.py",), ("tests/agent/pod/test_states.py",)),
 }
 # Lines in which a fault cannot matter to anybody but a reader of a message: (pattern of the line, why).
 PARDONED_LINES = (
@@ -68,7 +73,7 @@ PARDONED_LINES = (
 # Mutants by mutmut's names, as shells match them.
 PARDONED = (
     ("*.core.invariants.*", "the tests' own net, which product code never calls"),
-    ("*.core.diagram.*", "a picture in the docs, which a test compares"),
+    ("*.core.pods.*diagram*", "a picture in the docs, which a test compares"),
 )
 PYTEST = """\
 [tool.pytest.ini_options]
