@@ -1,7 +1,16 @@
 """The agent's answer as pure bytes: every class, in any pieces, and rubbish."""
 
 import pytest
-from farmproxy.upstream.handshakes import LEASED, PREPARING, AnswerReader, Failed, join_request, lease_request
+from farmproxy.upstream.handshakes import (
+    LEASED,
+    PREPARING,
+    AnswerReader,
+    Failed,
+    join_request,
+    lease_request,
+    told_by,
+    uid_of,
+)
 from farmproxy.upstream.response_heads import Garbage, read_head, read_same_head
 from farmwire.reasons import FAULTS, Busy, DialResult
 from hypothesis import example, given
@@ -130,3 +139,77 @@ def test_an_agent_s_answer_is_not_chunked():
 
 def test_half_a_head_is_none_yet():
     assert read_same_head(b"HTTP/1.1 200 OK\r\nContent-Le") is None
+
+
+def lines(request):
+    assert request.endswith(b"\r\n\r\n")
+    return request.decode().removesuffix("\r\n\r\n").split("\r\n")
+
+
+TOLD = {"max_s": 60, "waited_ms": 1500, "dials": 2, "public_base": "http://farm.test"}
+ASKED = [
+    "Host: 10.0.0.9:9222",
+    "Connection: Upgrade",
+    "Upgrade: farm-lease",
+    "Farm-Lease-Max-S: 60",
+    "Farm-Waited-Ms: 1500",
+    "Farm-Dials: 2",
+    "Farm-Public-Base: http://farm.test",
+]
+
+
+def test_the_request_for_a_lease_says_what_is_known_and_nothing_else():
+    start, *fields = lines(lease_request("10.0.0.9:9222", ID, key=None, **TOLD))
+    assert start == "GET /lease HTTP/1.1"
+    assert sorted(fields) == sorted([*ASKED, f"Farm-Lease: {ID}"])
+    _, *fields = lines(
+        lease_request("10.0.0.9:9222", ID, key="k", launch="lang=de", allow_origin="*", **TOLD)
+    )
+    more = ["Farm-Key: k", "Farm-Launch: lang=de", "Farm-Allow-Origin: *"]
+    assert sorted(fields) == sorted([*ASKED, f"Farm-Lease: {ID}", *more])
+
+
+def test_the_request_for_a_join_names_the_lease_as_a_join():
+    start, *fields = lines(join_request("10.0.0.9:9222", ID, key="k", **TOLD))
+    assert start == "GET /lease HTTP/1.1"
+    assert sorted(fields) == sorted([*ASKED, f"Farm-Join: {ID}", "Farm-Key: k"])
+
+
+def test_a_key_of_an_address_is_no_uid():
+    assert uid_of("10.0.0.9:9222") is None
+    assert uid_of("uid-1") == "uid-1"
+
+
+def test_an_agent_s_refusal_in_the_log_is_short_text():
+    failed = Failed(DialResult.REJECTED, status=431, body=b"\xff" + b"x" * 400)
+    assert told_by(failed) == {"status": 431, "answer": "\ufffd" + "x" * 299}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "failed"),
+    [
+        (409, "recycling", Failed(DialResult.BUSY, Busy.RECYCLING)),
+        (409, "something new", Failed(DialResult.GARBAGE)),
+        (404, "busy", Failed(DialResult.GARBAGE)),
+    ],
+)
+def test_busy_is_a_409_with_a_reason_that_is_known(status, reason, failed):
+    body = b'{"reason": "%s"}' % reason.encode()
+    answer = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+    assert AnswerReader(ID, "uid-1").feed(answer) == failed
+
+
+@pytest.mark.parametrize("status", [400, 431])
+def test_what_an_agent_did_not_take_of_ours_is_kept_with_its_words(status):
+    body = b'{"reason": "a header is too long"}'
+    answer = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+    assert AnswerReader(ID, "uid-1").feed(answer) == Failed(DialResult.REJECTED, status=status, body=body)
+    stranger = b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\n<>" % status
+    assert AnswerReader(ID, "uid-1").feed(stranger) == Failed(DialResult.GARBAGE)
+
+
+def test_an_agent_that_closes_after_a_102_was_alive():
+    reader = AnswerReader(ID, "uid-1")
+    assert reader.feed(b"HTTP/1.1 102 Processing\r\n\r\n") is PREPARING
+    assert reader.closed() == Failed(DialResult.BROKEN)
+    assert AnswerReader(ID, "uid-1").closed() == Failed(DialResult.REFUSED)

@@ -65,6 +65,7 @@ async def test_the_agent_is_told_all_that_it_needs(drive):
     farm = drive()
     party = farm.arrive("c1", max_s=90.4)
     party.lease.launch = "lang=de"
+    party.lease.allow_origin = "https://app.test"
     await asyncio.sleep(1.25)
     farm.seen("u1")
     fields = farm.dial("c1").fields
@@ -76,6 +77,7 @@ async def test_the_agent_is_told_all_that_it_needs(drive):
     assert fields["Farm-Dials"] == "1"
     assert fields["Farm-Public-Base"] == "http://farm.test"
     assert fields["Farm-Launch"] == "lang=de"
+    assert fields["Farm-Allow-Origin"] == "https://app.test"
     lease = party.lease
     told = (lease.pod, lease.pod_key, lease.address, lease.port, lease.dials)
     assert told == ("pod-u1", "u1", "10.0.0.9", 9222, 1)
