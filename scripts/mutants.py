@@ -134,21 +134,20 @@ class Trial:
         if most and len(names) > most:
             names = random.sample(names, most)
         self.drawn = names
-        self._mutmut("run", *names, "--max-children", str(jobs))
+        ran = self._mutmut("run", *names, "--max-children", str(jobs))
+        if None in (self._codes()[name] for name in names):
+            sys.exit(f"mutmut stopped before the end\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}")
 
     def report(self, name: str) -> float:
         """Print the part; the share of deaths."""
         codes = self._codes()
         alive = {mutant: codes[mutant] for mutant in self.drawn if codes[mutant] in UNNOTICED}
-        unrun = [mutant for mutant in self.drawn if codes[mutant] is None]
+        share = 1 - len(alive) / len(self.drawn)
+        print(f"{name}: {share:.1%} of {len(self.drawn)} mutants killed, {len(alive)} lived", flush=True)
         for mutant, code in sorted(alive.items()):
             shown = self._mutmut("show", mutant).stdout.splitlines()
             change = [line for line in shown if line[:1] in "+-" and line[:3] not in {"+++", "---"}]
-            print(f"{UNNOTICED[code]}: {mutant}", *change, sep="\n    ")
-        share = 1 - (len(alive) + len(unrun)) / len(self.drawn)
-        print(f"{name}: {share:.1%} of {len(self.drawn)} mutants killed, {len(alive)} lived", flush=True)
-        if unrun:
-            print(f"{name}: {len(unrun)} were not run")
+            print(f"{UNNOTICED[code]}: {mutant}", *change, sep="\n    ", flush=True)
         return share
 
     def _codes(self) -> dict[str, int | None]:
