@@ -129,7 +129,7 @@ def cluster(only_on_kind, farm):
 
 @pytest.fixture(scope="session")
 def kind_cluster(cluster, tmp_path_factory):
-    """pytest-kind's KindCluster on the cluster that `farmctl up` made, with our kind and kubectl. # field case 41
+    """pytest-kind's KindCluster on the cluster that `farmctl up` made, with our kind and kubectl.
 
     Only that much of pytest-kind: left to itself it downloads kind v0.17 and knows neither our network, images and
     manifests nor podman, so its create() would test another cluster than users get. The fork pytest-kind-ng names the

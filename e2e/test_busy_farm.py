@@ -55,7 +55,7 @@ async def answers(page) -> bool:
     return await page.evaluate("6 * 7") == 42
 
 
-async def test_evicted_pods_in_use_finish_their_sessions(cluster, kind_cluster, door):  # field case 26
+async def test_evicted_pods_in_use_finish_their_sessions(cluster, kind_cluster, door):
     """A drain of a farm in full use is not blocked, breaks no session, and ends soon after the last of them."""
     async with full_farm(door, cluster.kubectl) as pages:
         before = pods(cluster.kubectl)
@@ -76,7 +76,7 @@ async def test_evicted_pods_in_use_finish_their_sessions(cluster, kind_cluster, 
     )
 
 
-def test_a_drain_is_not_blocked_by_the_only_proxy(cluster, kind_cluster):  # field case 26
+def test_a_drain_is_not_blocked_by_the_only_proxy(cluster, kind_cluster):
     """Asked with dryRun: its eviction is allowed, though no other proxy is there."""
     found = cluster.kubectl.get("pods", "-n", "farm", "-l", "app.kubernetes.io/name=proxy")
     (name,) = [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
@@ -97,7 +97,7 @@ def listed_ready(kubectl) -> int:
     return sum(each["conditions"]["ready"] for one in slices for each in one.get("endpoints") or ())
 
 
-async def test_an_endpoint_that_nobody_rewrites_is_told_and_its_pod_serves(cluster, door):  # field case 9
+async def test_an_endpoint_that_nobody_rewrites_is_told_and_its_pod_serves(cluster, door):
     """The controllers stand still while the leases end: pods are ready again, endpoints are not. The proxy believes the
     agents; `farmctl status` names the pods, and fails.
     """
@@ -132,7 +132,7 @@ async def a_session(door):
         await browser.close()
 
 
-async def test_second_up_of_a_farm_in_full_use_returns(cluster, door):  # field case 27
+async def test_second_up_of_a_farm_in_full_use_returns(cluster, door):
     async with full_farm(door, cluster.kubectl) as pages:
         before = pods(cluster.kubectl)
         done = await asyncio.to_thread(farmctl, "up", "--testbed", "kind", timeout_s=300)
@@ -141,7 +141,7 @@ async def test_second_up_of_a_farm_in_full_use_returns(cluster, door):  # field 
         assert [await answers(page) for page in pages] == [True] * PODS
 
 
-async def test_pod_in_use_is_not_restarted_for_being_busy(cluster, door):  # field case 28
+async def test_pod_in_use_is_not_restarted_for_being_busy(cluster, door):
     def restarts():
         return {
             name: pod["status"]["containerStatuses"][0]["restartCount"]
@@ -156,7 +156,7 @@ async def test_pod_in_use_is_not_restarted_for_being_busy(cluster, door):  # fie
         assert [await answers(page) for page in pages] == [True] * PODS
 
 
-async def test_short_grace_costs_one_session(cluster, door):  # field case 31
+async def test_short_grace_costs_one_session(cluster, door):
     """As on a reclaimed machine: SIGTERM, and SIGKILL 5 s later, with a session that would go on for longer."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.connect_over_cdp(door, timeout=CONNECT_MS)

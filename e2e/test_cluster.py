@@ -31,7 +31,7 @@ def up(*words: str) -> str:
     return done.stdout
 
 
-def test_image_is_whole_on_every_node_that_its_pods_may_be_put_on(cluster, record):  # field case 36
+def test_image_is_whole_on_every_node_that_its_pods_may_be_put_on(cluster, record):
     for image, placed in kind_up.placed(cluster.nodes(), record.images).items():
         for node in placed:
             assert loading.has(cluster.engine, node, image), (image, node)
@@ -104,13 +104,13 @@ def test_second_up_changes_nothing(cluster):
     assert generations() == before
 
 
-def test_other_port_says_recreate_needed(farm):  # field case 37
+def test_other_port_says_recreate_needed(farm):
     done = refused("--door", "127.0.0.1:19922")
     assert "recreate needed" in done.stderr
     assert "farmctl down" in done.stderr
 
 
-def test_taken_port_is_told_before_anything_is_made(cluster, tmp_path, monkeypatch):  # field case 37
+def test_taken_port_is_told_before_anything_is_made(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("FARMCTL_STATE", str(tmp_path / "another"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -120,7 +120,7 @@ def test_taken_port_is_told_before_anything_is_made(cluster, tmp_path, monkeypat
     assert not (tmp_path / "another").exists()
 
 
-def test_the_users_own_context_is_not_touched(cluster, tmp_path, monkeypatch):  # field case 38
+def test_the_users_own_context_is_not_touched(cluster, tmp_path, monkeypatch):
     own = tmp_path / "config"
     own.write_text("apiVersion: v1\nkind: Config\ncurrent-context: my-own\n")
     monkeypatch.setenv("KUBECONFIG", str(own))
@@ -142,7 +142,7 @@ def refused(*words: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_kind_and_kubectl_are_of_the_catalogues_versions(kind_cluster):  # field case 41
+def test_kind_and_kubectl_are_of_the_catalogues_versions(kind_cluster):
     found = catalogue.read()
     for name, path in (("kind", kind_cluster.kind_path), ("kubectl", kind_cluster.kubectl_path)):
         version = programs.version_of(str(path))
@@ -173,7 +173,7 @@ def test_killed_worker_is_brought_back_under_its_address(cluster, door):
     assert answered(door)
 
 
-def test_restarted_machine_is_brought_back(cluster, door):  # field case 38
+def test_restarted_machine_is_brought_back(cluster, door):
     cluster.engine.run("kill", *(each.name for each in cluster.nodes()))
     up()
     assert answered(door)
@@ -249,21 +249,3 @@ def test_watch_goes_on_after_the_api_server_s_restart(cluster, kind_cluster, doo
 
     waiting.wait_for(replaced, "the proxy leases the replacement", timeout_s=180)
     assert answered(door)
-
-
-NOT_SHOWN = {
-    12: "kubelet's graceful node shutdown needs logind in the node, which kind's nodes do not run; spot-reclaim "
-    "takes the node away without it",
-    22: "the kind farm ships no HPA yet; the formula is tested on the local testbed",
-    24: "the kind farm ships no HPA yet; the formula is tested on the local testbed",
-    25: "the kind farm ships no metrics adapter yet; the gauge is tested on the local testbed",
-    35: "lowering fs.inotify.max_user_instances would break whatever else runs here; the preflight is tested with readings",
-    37: "podman has no daemon that could be restarted; killed nodes are the nearest",
-    39: "a half-made cluster beside this one would take its memory and ports; repair is tested with a made-up engine",
-    40: "filling the disk would break whatever else runs here; the judgement of DiskPressure is tested with its condition",
-}
-
-
-@pytest.mark.parametrize("case", NOT_SHOWN)
-def test_field_case_that_this_machine_does_not_show(case):
-    pytest.skip(f"field case {case}: {NOT_SHOWN[case]}")

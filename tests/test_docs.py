@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def scenarios() -> str:
     told = []
     for scenario in find_all():
         module = importlib.import_module(f"farmctl.scenarios.claims.{scenario.name.replace('-', '_')}")
-        body = re.sub(r"\s*# field case \d+", "", module.__doc__.partition(": ")[2].strip())
+        body = module.__doc__.partition(": ")[2].strip()
         told.append(f"## {scenario.name}\n\n*{scenario.claim}*\n\n{body[0].upper()}{body[1:]}\n")
     return "\n".join(told)
 
@@ -116,3 +117,20 @@ def test_every_farmctl_command_of_a_page_is_one_that_farmctl_takes(page):
         known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
         options = {word.partition("=")[0] for word in words if word.startswith("-")}
         assert options <= {*known, "-h", "--help"}, f"{page.name}: farmctl {verb} {' '.join(rest)}"
+
+
+ELSEWHERE = "|".join(
+    ("field cases?" + r" \d", r"\(" + "design[:)]", "design" + r" §?\d", r"\bdesign" + r"\.md")
+)
+
+
+def test_no_file_names_a_list_that_the_repository_does_not_have():
+    """A reference that a reader cannot follow: the fact itself stands in its place."""
+    found = subprocess.run(
+        ["git", "grep", "-niP", ELSEWHERE, "--", ".", ":!CHANGELOG.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (1, ""), found.stderr

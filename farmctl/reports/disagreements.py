@@ -88,7 +88,7 @@ def settled(
 
 
 def _slices(one: Compared, kubectl: str) -> Iterator[Disagreement]:
-    """The kubelet's word against the EndpointSlice's: field case 9."""
+    """The kubelet's word against the EndpointSlice's: after trouble in the control plane they may differ for hours."""
     if one.pod_ready == one.endpoint_ready:
         return
     own, endpoint = ("ready", "not-ready") if one.pod_ready else ("not-ready", "ready")

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Refusal(StrEnum):
-    """Why the door answered without a session (design: the door)."""
+    """Why the door answered without a session."""
 
     BAD_REQUEST = "bad-request"
     UNAUTHORIZED = "unauthorized"

@@ -1,7 +1,7 @@
 """PID 1's duty: reap the orphans that are handed to this process, and nobody else's children.
 
 The rule: only a process that this agent did not start itself is reaped here. Chrome's own exits belong to
-farmagent.chrome.processes; a peek (WNOWAIT) tells them apart without taking them. Field case 46.
+farmagent.chrome.processes; a peek (WNOWAIT) tells them apart without taking them.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ from farmwire.reasons import Busy, End
 
 ENDS_KEPT = 100  # leases whose end can still be asked for
 BROKEN_AFTER_FAILURES = 3
-BROKEN_AFTER_S = 30.0  # field case 28: the kubelet is told within about this time
+BROKEN_AFTER_S = 30.0  # the kubelet is told within about this time
 SETTLED_S = 5.0  # a Chrome that dies sooner than this after its first answer counts as one that did not start
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 10.0
 

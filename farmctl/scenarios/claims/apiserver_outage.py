@@ -1,6 +1,6 @@
 """apiserver-outage: the API server goes away, a pod dies meanwhile, and callers go on with the last known pool.
 
-When the API server is back, the proxy must learn of the dead pod's successor by itself. # field case 17
+When the API server is back, the proxy must learn of the dead pod's successor by itself.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""cold-start: callers come to a farm of no pods at all, and each is served on its first try. # field case 61"""
+"""cold-start: callers come to a farm of no pods at all, and each is served on its first try."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """hold-until-free: no pod is free, callers are held, and one pod turning free serves them all in arrival order.
 
 Only one of the four sitting callers leaves, so a single pod serves the whole queue and the agents' log of that
-pod shows the order beyond doubt. Two more callers show the limits of holding. # field case 60
+pod shows the order beyond doubt. Two more callers show the limits of holding.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """proxy-restart: the proxy is asked to stop while callers are leased and held, and later killed outright.
 
 Asked, it finishes what it has. Killed, it costs the sessions and the held callers that went through it, and
-nothing more: pods come back by themselves and none is leased twice. # field case 63
+nothing more: pods come back by themselves and none is leased twice.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """scale-down-spares-busy: all pods are in use when the farm is halved, so busy pods must be told to go.
 
-They drain: the session on them ends by itself, then the pod goes, and no new caller is put on one. # field case 26
+They drain: the session on them ends by itself, then the pod goes, and no new caller is put on one.
 """
 
 import asyncio

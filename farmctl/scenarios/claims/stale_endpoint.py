@@ -1,7 +1,7 @@
 """stale-endpoint: an EndpointSlice names a ready address where nothing listens, and callers must not notice.
 
 The endpoint is made by hand under the Service's label, so the fault is certain; that it was dialled is read
-from the proxy's own counters. # field case 8
+from the proxy's own counters.
 """
 
 import math

@@ -1,6 +1,6 @@
 """What must hold after every event, checked against the records themselves and not against the counts.
 
-Rule: a check here states a promise of the design or a book that two parts keep; it never repairs anything.
+Rule: a check here states a promise to callers or pods, or a book that two parts keep; it never repairs anything.
 """
 
 from collections.abc import Mapping

@@ -27,7 +27,7 @@ from farmproxy.core.pods import (
 
 def next_aside_s(pod: Pod, limits: Limits, *, others_aside: int, known: int) -> float:
     """Length of the set-aside that begins now. ``others_aside`` leaves this pod out, else the one dead address
-    in a pool of two or three would be retried every 2 s for ever (field case 8).
+    in a pool of two or three would be retried every 2 s for ever.
     """
     if pod.aside_s <= 0.0:
         return min(limits.set_aside_s, limits.set_aside_max_s)

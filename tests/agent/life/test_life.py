@@ -52,12 +52,12 @@ class TestOneAgent:
         assert (root / "home" / ".config").exists()
         assert list((root / "t").glob("org.chromium.*"))
 
-    def test_chrome_listens_on_loopback_and_the_agent_reaches_it(self, agent):  # field case 43
+    def test_chrome_listens_on_loopback_and_the_agent_reaches_it(self, agent):
         addresses = listening(only_chrome(agent))
         assert addresses == {"0100007F"}  # 127.0.0.1, as the kernel writes it
         assert agent.ask("/json/version")[0] == 200
 
-    def test_killed_while_free(self, agent):  # field case 28
+    def test_killed_while_free(self, agent):
         pid = only_chrome(agent)
         os.kill(pid, signal.SIGKILL)
         assert another_chrome(agent, pid) == only_chrome(agent)
@@ -138,7 +138,7 @@ class TestOneAgent:
                 targets = json.loads(caller.recv(60))["result"]["targetInfos"]
                 assert [one["url"] for one in targets if one["type"] == "page"] == ["about:blank"]
 
-    def test_closed_by_the_caller(self, agent, cdp_send, all_of):  # field case 56
+    def test_closed_by_the_caller(self, agent, cdp_send, all_of):
         agent.until_free()
         for number in range(3):
             sock = agent.session(f"close{number}")
@@ -151,7 +151,7 @@ class TestOneAgent:
         agent.lease("unused").close()
         assert only_chrome(agent) == pid
 
-    def test_no_zombies_and_nothing_left_of_the_chromes_before(self, agent):  # field case 46
+    def test_no_zombies_and_nothing_left_of_the_chromes_before(self, agent):
         for number in range(4):
             agent.session(f"zombie{number}").close()
             agent.until_free()
@@ -163,7 +163,7 @@ class TestOneAgent:
 
 
 class TestEnd:
-    def test_sigterm_while_free_leaves_nothing(self, agent_with):  # field case 31
+    def test_sigterm_while_free_leaves_nothing(self, agent_with):
         with agent_with() as agent:
             agent.until_free()
             agent.term()

@@ -173,7 +173,7 @@ class TestSilent:
             await pod.pod.drained.wait()
 
 
-async def test_a_few_missed_heartbeats_are_a_slow_chrome_not_a_dead_one(pod_with):  # field case 29
+async def test_a_few_missed_heartbeats_are_a_slow_chrome_not_a_dead_one(pod_with):
     async with pod_with(heartbeat_s=0.2) as pod:
         await pod.until(lambda pod: pod.busy is None)
         chrome = pod.chrome
@@ -411,7 +411,7 @@ class TestDrain:
         async with asyncio.timeout(5):
             await pod.pod.drained.wait()
 
-    async def test_a_free_pod_closes_chrome_in_order(self, pod):  # field case 31
+    async def test_a_free_pod_closes_chrome_in_order(self, pod):
         chrome = pod.chrome
         pod.pod.drain()
         async with asyncio.timeout(5):

@@ -287,7 +287,7 @@ class TestChromesCommandLine:
         binary = Binary(Path("/chrome"), no_sandbox="because")
         assert "--no-sandbox" in flags.command_line(binary, ChromeDirectories(tmp_path), ())
 
-    def test_small_shared_memory_is_not_used(self, tmp_path):  # field case 47
+    def test_small_shared_memory_is_not_used(self, tmp_path):
         assert not flags._shm_is_big(tmp_path / "missing")
 
     def test_a_chrome_that_is_missing_names_the_remedy(self):
@@ -332,7 +332,7 @@ print(count)
 """
 
 
-def test_orphans_are_reaped_and_our_own_child_is_left_to_its_owner():  # field case 46
+def test_orphans_are_reaped_and_our_own_child_is_left_to_its_owner():
     done = subprocess.run(
         [sys.executable, "-c", REAPING], capture_output=True, text=True, timeout=60, check=False
     )

@@ -14,14 +14,12 @@ async def test_ready_means_free(pod):
     assert (status, json.loads(body)) == (503, {"state": "leased", "reason": "busy"})
 
 
-async def test_alive_has_nothing_to_do_with_free(pod):  # field case 28
+async def test_alive_has_nothing_to_do_with_free(pod):
     await pod.leased()
     assert (await pod.get("/livez"))[0] == 200
 
 
-async def test_not_alive_after_three_failed_starts_and_alive_once_mended(
-    pod_with, monkeypatch
-):  # field case 28
+async def test_not_alive_after_three_failed_starts_and_alive_once_mended(pod_with, monkeypatch):
     monkeypatch.setattr("farmagent.lease.states.BACKOFF_S", 0.05)
     async with pod_with() as pod:
         pod.fail.extend([True] * 3)
@@ -88,7 +86,7 @@ async def test_a_host_that_is_no_address_is_refused(pod, host):
 
 
 @pytest.mark.parametrize("host", ["10.1.2.3:9222", "10.1.2.3", "[fd00::9]:9222", "[fd00::9]"])
-async def test_an_address_is_a_host(pod, host):  # field case 44
+async def test_an_address_is_a_host(pod, host):
     assert (await pod.get("/livez", host=host))[0] == 200
 
 

@@ -48,7 +48,7 @@ async def test_an_upgrade_is_chromes_own_answer_with_the_leases_headers(pod):
         assert head.count(b"\r\n" + line + b"\r\n") == 1
 
 
-async def test_chrome_sees_its_own_host_and_no_origin(pod):  # field cases 44 and 45
+async def test_chrome_sees_its_own_host_and_no_origin(pod):
     head, _, _ = await upgraded(pod, extra=b"Origin: http://farm.example:3000\r\nFarm-Key: k\r\nX-Own: 1\r\n")
     assert head.startswith(b"HTTP/1.1 101")
     seen = pod.chrome.heads[-1].headers
@@ -58,7 +58,7 @@ async def test_chrome_sees_its_own_host_and_no_origin(pod):  # field cases 44 an
     assert seen["X-Own"] == "1"
 
 
-async def test_no_extension_is_agreed_on_however_it_is_offered(pod):  # field case 53
+async def test_no_extension_is_agreed_on_however_it_is_offered(pod):
     """Chrome inflates on the thread that answers its heartbeat: 20 MiB take it 20 s. The fake would agree."""
     offer = b"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
     other = b"SEC-WEBSOCKET-EXTENSIONS: x-webkit-deflate-frame, permessage-deflate\r\n"
@@ -107,7 +107,7 @@ async def test_a_target_that_chrome_does_not_know_is_404_and_framed(pod):
         assert json.loads(await reader.read())["reason"] == "not-found"
 
 
-async def test_browser_close_by_the_caller_ends_the_lease_as_done(pod):  # field case 56
+async def test_browser_close_by_the_caller_ends_the_lease_as_done(pod):
     _, reader, writer = await upgraded(pod)
     writer.write(frame({"id": 1, "method": "Browser.close"}))
     assert json.loads(await read_frame(reader)) == {"id": 1, "result": {}}
@@ -133,7 +133,7 @@ async def test_a_socket_that_chrome_closes_alone_ends_the_lease_as_done(pod):
     assert json.loads(body)["end"] == "done"
 
 
-async def test_a_caller_that_stops_reading_stops_chrome_and_is_given_up(pod_with):  # field case 59
+async def test_a_caller_that_stops_reading_stops_chrome_and_is_given_up(pod_with):
     async with pod_with(stall_s=0.2) as pod:
         await pod.until(lambda pod: pod.busy is None)
         _, _reader, writer = await upgraded(pod)

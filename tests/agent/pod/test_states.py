@@ -188,7 +188,7 @@ def test_move(events, state, commands):
     assert (states.state, got) == (state, commands)
 
 
-def test_a_start_that_hangs_is_broken_within_about_30_s():  # field case 28
+def test_a_start_that_hangs_is_broken_within_about_30_s():
     states, _ = told(BEGAN, ChromeFailed(1), ChromeFailed(2), step_s=20.0)
     assert states.state is State.BROKEN
 

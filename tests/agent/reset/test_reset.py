@@ -26,7 +26,6 @@ def test_what_one_caller_leaves_the_next_does_not_find(findings, name):
     assert not findings.next_lease[name], "the next caller found it"
 
 
-# field case 56
 async def test_an_abrupt_leave_and_ten_times_browser_close(folder, running_agent):
     async with running_agent(folder) as agent:
         async with agent.lease() as lease, cdp.connect(lease.ws_url, timeout_s=30) as browser:

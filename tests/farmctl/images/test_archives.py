@@ -70,7 +70,7 @@ def test_what_a_node_has_is_not_sent_again(tmp_path):
     assert moved < 1000
 
 
-def test_missing_layer_names_image_and_cause(tmp_path):  # field case 36
+def test_missing_layer_names_image_and_cause(tmp_path):
     path = saved(tmp_path / "a.tar", [BASE, CODE], leave_out=[CODE])
     with pytest.raises(StageError, match="farm-browser:abc is not whole") as caught:
         archives.read(path, NAME)

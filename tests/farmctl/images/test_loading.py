@@ -83,7 +83,7 @@ def test_image_is_loaded_once_and_only_where_it_lacks(engine, tmp_path):
     assert second < 1000
 
 
-def test_full_disk_is_told_with_image_node_and_cause(engine):  # field cases 36 and 40
+def test_full_disk_is_told_with_image_node_and_cause(engine):
     with pytest.raises(StageError) as caught:
         loading.ensure(engine, {IMAGE: ["full"]}, print)
     assert IMAGE in str(caught.value)

@@ -132,9 +132,7 @@ def test_down_takes_only_a_network_that_it_made_and_nobody_is_on(folder, monkeyp
         ("", NAMES[:1], "not Ready: farm-worker"),
     ],
 )
-def test_cluster_that_cannot_be_made_leaves_its_logs_and_no_nodes(
-    folder, fails, ready, said
-):  # field case 39
+def test_cluster_that_cannot_be_made_leaves_its_logs_and_no_nodes(folder, fails, ready, said):
     kind = Kind(folder, fails=fails, ready=ready)
     with pytest.raises(StageError, match=said) as caught:
         cluster.ensure(kind, CREATING, print)
@@ -192,7 +190,7 @@ class Engine:
         ("OCI runtime error", "podman logs farm-worker"),
     ],
 )
-def test_node_that_does_not_start_again_says_why(problem, remedy):  # field case 37
+def test_node_that_does_not_start_again_says_why(problem, remedy):
     with pytest.raises(StageError, match="the node farm-worker does not start") as caught:
         nodes.start(Engine(problem), "farm-worker")
     assert problem in str(caught.value)

@@ -42,7 +42,7 @@ def door(answers):
         thread.join()
 
 
-def test_lease_is_taken_and_given_back():  # field case 37: end to end, not by kind's exit code
+def test_lease_is_taken_and_given_back():  # end to end, not by kind's exit code
     with door({("POST", "/leases"): (201, {"id": "01M"}), ("DELETE", "/leases/01M"): (204, b"")}) as (
         reach,
         asked,

@@ -46,7 +46,7 @@ def test_good_machine_lacks_nothing():
         ({"taken_ports": (9222,)}, "port 9222 is taken", "--door"),
     ],
 )
-def test_each_lack_has_its_remedy(change, what, mend):  # field cases 35, 37, 40
+def test_each_lack_has_its_remedy(change, what, mend):
     ((said, remedy),) = found(replace(GOOD, **change))
     assert what in said
     assert mend in remedy

@@ -68,7 +68,7 @@ def test_phases(given, phase):
         ({"ready": True, "going": True}, {"ready": False}, 0.0),
     ],
 )
-def test_readiness_tells_since_when_pod_and_endpoint_differ(pod, endpoint, differs_s):  # field case 9
+def test_readiness_tells_since_when_pod_and_endpoint_differ(pod, endpoint, differs_s):
     [found] = pod_status.readiness([raw_pod(**pod)], [raw_slice(("uid-browsers-1", endpoint))], NOW)
     assert found.differs_s == differs_s
 

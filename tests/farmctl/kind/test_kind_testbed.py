@@ -96,7 +96,7 @@ async def test_a_graceful_kill_is_never_a_forced_one(tmp_path, grace_s, given):
 
 
 @pytest.mark.parametrize(("again", "phase", "restarts"), [(False, "Failed", 0), (True, "Running", 1)])
-async def test_without_the_api_server_the_nodes_tell(tmp_path, again, phase, restarts):  # field case 17
+async def test_without_the_api_server_the_nodes_tell(tmp_path, again, phase, restarts):
     made = opened_testbed(tmp_path, raw_pod("a"), raw_pod("b"), again=again)
     await made.pods()
     made._api.away = True

@@ -323,7 +323,7 @@ def test_no_budget_keeps_a_node_from_being_drained_for_ever(rendered, proxies):
     assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"  # and one that does not serve always
 
 
-def test_ready_means_free_and_liveness_is_apart(rendered):  # field case 28
+def test_ready_means_free_and_liveness_is_apart(rendered):
     (container,) = pod_spec(rendered()["Deployment", "browsers"])["containers"]
     ready, live = container["readinessProbe"], container["livenessProbe"]
     assert ready["httpGet"]["path"] != live["httpGet"]["path"]
@@ -331,13 +331,13 @@ def test_ready_means_free_and_liveness_is_apart(rendered):  # field case 28
 
 
 @pytest.mark.parametrize("name", ["proxy", "browsers"])
-def test_nothing_eats_the_grace_that_a_reclaimed_machine_leaves(rendered, name):  # field case 31
+def test_nothing_eats_the_grace_that_a_reclaimed_machine_leaves(rendered, name):
     """A preStop hook that sleeps runs before SIGTERM, out of the same 15 to 30 s: draining begins with the signal."""
     for container in pod_spec(rendered()["Deployment", name])["containers"]:
         assert "lifecycle" not in container
 
 
-def test_no_service_lists_pods_that_are_not_ready_but_the_admin_ones(rendered):  # field case 4
+def test_no_service_lists_pods_that_are_not_ready_but_the_admin_ones(rendered):
     listing = {
         name
         for (kind, name), item in rendered().items()

@@ -14,7 +14,7 @@ from farmctl.testbeds.kind.install.manifests import Rendering, render
     [
         ("kind", "v0.33.0", "v0.33.0", True),
         ("kind", "v0.33.0", "v0.34.1", True),
-        ("kind", "v0.33.0", "v0.17.0", False),  # field case 41
+        ("kind", "v0.33.0", "v0.17.0", False),  # what pytest-kind downloads
         ("kind", "v0.33.0", "", False),
         ("kubectl", "v1.34.4", "v1.33.0", True),
         ("kubectl", "v1.34.4", "v1.35.2", True),

@@ -67,13 +67,13 @@ def test_ready_pods_serve():
     assert str(seen) == "pods: 2 of 2"
 
 
-def test_farm_in_full_use_is_no_failed_rollout():  # field case 27
+def test_farm_in_full_use_is_no_failed_rollout():
     there = farm(pod("a", ready=False), pod("b", ready=False), browsers=deployment("browsers", ready=0))
     assert picture(there, {"a", "b"}).served
     assert not picture(there, {"a"}).served
 
 
-def test_rollout_is_over_when_no_old_pod_takes_callers():  # field case 27
+def test_rollout_is_over_when_no_old_pod_takes_callers():
     new = deployment("browsers", revision="2")
     mixed = farm(pod("a"), pod("b", ready=False, rev="2"), browsers=new, sets=("1", "2"))
     seen = picture(mixed, {"b"})
@@ -191,7 +191,7 @@ def test_waiting_in_vain_tells_the_cause(monkeypatch):
     assert said == ["pods: 1 of 2"]
 
 
-def test_pressed_node_is_the_cause_not_the_farm():  # field case 40
+def test_pressed_node_is_the_cause_not_the_farm():
     class Pressed(Answers):
         def get(self, *_):
             condition = {"type": "DiskPressure", "status": "True", "message": "kubelet has disk pressure"}

@@ -59,7 +59,7 @@ def test_nodes_are_read_with_the_control_plane_first():
     assert nodes.listed(ScriptedEngine(), "farm") == []
 
 
-def test_stopped_node_comes_back_under_its_old_address():  # field case 38
+def test_stopped_node_comes_back_under_its_old_address():
     engine = ScriptedEngine()
     there = [Node("a", "control-plane", True, "10.89.0.4"), Node("b", "worker", False, "")]
     assert nodes.start_stopped(engine, there, {"a": "10.89.0.4", "b": "10.89.0.5"}) == ["b"]
@@ -134,7 +134,7 @@ def test_conflist_is_a_bridge_with_host_ports():
     assert bridge["hairpinMode"]
 
 
-def test_old_word_of_a_node_does_not_count():  # field case 39
+def test_old_word_of_a_node_does_not_count():
     since = datetime(2026, 11, 30, 10, 0, tzinfo=UTC)
     leases = [
         {"metadata": {"name": "a"}, "spec": {"renewTime": "2026-11-30T10:00:01.5Z"}},

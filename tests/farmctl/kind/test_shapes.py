@@ -71,7 +71,7 @@ def test_own_network_and_restricted_machines():
 
 
 def test_node_ports_are_those_of_the_overlay():
-    # field case 37: the mapped container port must equal the NodePort
+    # the mapped container port must equal the NodePort
     services = yaml.safe_load_all(
         (cluster_spec.TEMPLATE.parent.parent / "overlays/kind/node-ports.yaml").read_text()
     )
@@ -88,7 +88,7 @@ def test_node_ports_are_those_of_the_overlay():
         ({"node_image": "docker.io/kindest/node:v1.35.0"}, "node image"),
     ],
 )
-def test_changed_setting_says_recreate_needed(change, said):  # field case 37
+def test_changed_setting_says_recreate_needed(change, said):
     there = Shape(node_image=IMAGE)
     wanted = Shape(**{"node_image": IMAGE, **change})
     with pytest.raises(StageError, match="recreate needed") as caught:

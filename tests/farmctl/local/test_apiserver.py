@@ -116,7 +116,6 @@ async def test_watch_without_a_version_begins_with_what_is_there(api):
 
 
 async def test_bookmark_carries_only_a_version(api):
-    # field case 16
     async with api.watch(allowWatchBookmarks="true", resourceVersion=str(api.store.version)) as stream:
         api.store.create(obj("x", service="other"))
         mark = (await events(stream, 1))[0]

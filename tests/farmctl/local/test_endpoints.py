@@ -41,7 +41,7 @@ def test_empty_slice_goes():
 
 
 def test_terminating_pod_is_never_ready_but_serves():
-    # field case 4: what the controller writes for a pod that drains
+    # what the controller writes for a pod that drains
     assert pod(1, terminating=True).conditions() == {"ready": False, "serving": True, "terminating": True}
 
 

@@ -30,6 +30,6 @@ def test_reads(name, labels, value):
 
 
 def test_absent_series_is_no_zero():
-    # field case 25
+    # as an adapter without a sample: an autoscaler must see that nothing is known
     assert read(TEXT, "farmproxy_demand", {"pool": "gone"}) is None
     assert read("", "farmproxy_demand", {}) is None

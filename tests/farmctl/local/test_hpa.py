@@ -30,13 +30,13 @@ def test_pods_by_average_value(metric, target, pods, wanted):
 
 
 def test_busy_pods_do_not_shrink_the_farm():
-    # field case 22: ready pods are no part of the formula, so a farm whose pods are all busy grows.
+    # ready pods are no part of the formula, so a farm whose pods are all busy grows.
     scaler = Autoscaler(Bounds(1, 40))
     assert sync(scaler, 20, 10, now=0).pods == 20
 
 
 def test_surge_never_asks_for_fewer_than_the_demand():
-    # field case 24: 10 replicas wanted, up to 15 exist during a rollout, demand 10.
+    # 10 replicas wanted, up to 15 exist during a rollout, demand 10.
     for status in range(10, 16):
         scaler = Autoscaler(Bounds(1, 40, scale_down_wait_s=0))
         assert sync(scaler, 10, 10, now=0, status=status).pods >= 10
@@ -44,7 +44,6 @@ def test_surge_never_asks_for_fewer_than_the_demand():
 
 @pytest.mark.parametrize("pods", [1, 4, 8])
 def test_absent_metric_scales_nothing(pods):
-    # field case 25
     scaler = Autoscaler(Bounds(1, 8, scale_down_wait_s=0))
     verdict = sync(scaler, None, pods, now=0)
     assert (verdict.pods, verdict.reason) == (pods, "FailedGetExternalMetric")

@@ -89,7 +89,6 @@ def test_a_farm_from_up_to_down(farm, run):
 
 
 def test_status_exits_3_when_pod_and_endpoint_disagree_for_long(farm, run):
-    # field case 9
     assert run("up", "--pods", "1", "-q")[0] == 0
     from farmctl.testbeds.local.control_client import ControlClient
     from farmctl.testbeds.local.state import StateFolder

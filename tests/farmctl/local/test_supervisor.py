@@ -178,7 +178,7 @@ async def test_stale_endpoint_stands_until_it_is_removed(up, settings, until):
 
 async def test_late_slices_name_a_dead_pod_and_the_quarrel_is_measured(up, settings, until):
     async with up(settings) as farm:
-        # field case 9: pod and endpoint disagree
+        # pod and endpoint disagree
         await farm.testbed.set_probes(period_s=0.1, threshold=1, slice_delay_s=60)
         unready, dead = await farm.testbed.pods()
         await tell(unready, "/set?ready=0")
@@ -225,7 +225,7 @@ async def test_autoscaler_follows_the_demand(up, settings, until, tmp_path):
     async with up(replace(settings, setup=replace(settings.setup, proxy_env=env))) as farm:
         await farm.testbed.autoscale(Scaling(1, 5, sync_s=0.1, scale_down_wait_s=0.5))
         await until(lambda: "not-scaled" in farm.folder.logs.path("supervisor").read_text())
-        assert len(await farm.testbed.pods()) == 2  # field case 25: no metric, no scaling
+        assert len(await farm.testbed.pods()) == 2  # no metric, no scaling
         demand.write_text("4")
         await until(lambda: _count(farm, 4, 4))
         demand.write_text("1")

@@ -83,7 +83,7 @@ async def start_again(settings, folder, **asked):
 
 
 async def test_second_up_takes_a_busy_farm_as_whole(up, settings, folder, until):
-    # field case 27: a pod in use is not ready, and no failed one
+    # a pod in use is not ready, and no failed one
     async with up(settings) as farm:
         pods = await farm.testbed.pods()
         for pod in pods:
@@ -104,7 +104,6 @@ def _busy(address):
 
 @pytest.mark.parametrize("what", ["door", "admin", "pod"])
 async def test_taken_port(settings, folder, what):
-    # field case 37
     address = f"{settings.network}.1:{settings.agent_port}" if what == "pod" else getattr(settings, what)
     with socket.socket() as other:
         host, _, port = address.rpartition(":")

@@ -37,7 +37,6 @@ def test_who_agrees_is_not_told_of():
     [(True, "pod ready, endpoint not-ready"), (False, "pod not-ready, endpoint ready")],
 )
 def test_pod_and_endpoint_disagree_for_hours(pod_ready, what):
-    # field case 9
     [one] = told(compare(pod_ready=pod_ready, endpoint_ready=not pod_ready, differs_s=300.0))
     assert (one.about, one.what, one.for_s) == ("b-1", what, 300.0)
     assert "kube-controller-manager" in one.remedy
@@ -47,7 +46,6 @@ def test_pod_and_endpoint_disagree_for_hours(pod_ready, what):
 
 
 def test_ready_endpoint_of_no_pod_is_told_with_its_slice():
-    # field case 8
     stray = Stray("10.9.9.9", "by-hand", managed=False)
     known = {**KNOWN, "uid": "10.9.9.9:9222", "name": "", "address": "10.9.9.9:9222", "state": "set-aside"}
     [one] = told(

@@ -115,7 +115,6 @@ def test_pools_do_not_mix(talk) -> None:
 
 
 def test_longest_free_spreads_the_jobs_evenly(talk) -> None:
-    # field case 65
     keys = [f"u{n}" for n in range(4)]
     talk.seen(*keys)
     used: Counter[str] = Counter()

@@ -4,7 +4,6 @@ from farmproxy.core.limits import Limits
 
 
 def test_the_hold_ends_at_its_deadline_and_not_before(talk) -> None:
-    # field case 60
     talk.arrive("short", hold_s=5)
     talk.arrive("long", hold_s=700)
     assert talk.refusals(talk.until(4.999)) == []
@@ -100,7 +99,6 @@ def test_a_requeued_caller_is_never_refused_for_the_queue(new_talk) -> None:
 
 
 def test_a_closed_door_refuses_new_callers_and_serves_the_held(talk) -> None:
-    # field case 63
     talk.arrive("c1", "c2", hold_s=10)
     talk.close_door()
     assert talk.refusals(talk.arrive("c3")) == [("c3", "draining")]

@@ -16,7 +16,7 @@ def fault(talk, id_: str, key: str) -> float:
 
 @pytest.mark.parametrize("result", sorted(FAULTS))
 def test_every_fault_sets_the_pod_aside(talk, result) -> None:
-    # field case 10: garbage, silence and refusal alike
+    # garbage, silence and refusal alike
     talk.seen("u1")
     talk.arrive("c1")
     talk.fail("c1", result)
@@ -25,7 +25,7 @@ def test_every_fault_sets_the_pod_aside(talk, result) -> None:
 
 
 def test_the_time_doubles_up_to_its_limit(talk) -> None:
-    # field case 8: an orphan that stays in its slice for ever
+    # an orphan that stays in its slice for ever
     talk.seen("orphan")
     lengths = []
     for n in range(7):
@@ -111,7 +111,7 @@ def test_a_fault_of_a_terminating_pod_leaves_it_unready(talk) -> None:
 
 
 def test_no_doubling_while_a_third_of_the_pool_is_set_aside(talk) -> None:
-    # field case 12: a node goes, then a starved machine must not be taken for a dead one
+    # a node goes, then a starved machine must not be taken for a dead one
     keys = [f"u{n}" for n in range(6)]
     talk.seen(*keys)
     lengths = []
@@ -127,7 +127,6 @@ def test_no_doubling_while_a_third_of_the_pool_is_set_aside(talk) -> None:
 
 
 def test_one_dead_address_among_two_still_doubles(talk) -> None:
-    # field case 8
     talk.seen("dead", "alive")
     talk.lease("c0", "dead")  # so that "alive" stands first from here on
     talk.end("c0")
@@ -139,7 +138,6 @@ def test_one_dead_address_among_two_still_doubles(talk) -> None:
 
 
 def test_orphan_beside_a_real_pod_twenty_callers_succeed(talk) -> None:
-    # field case 8
     talk.seen("10.9.9.9:9222", "u1")
     tried = 0
     for n in range(20):

@@ -16,14 +16,13 @@ from farmwire.reasons import Busy, DialResult
     [(True, False, "free"), (False, False, "unready"), (True, True, "unready"), (False, True, "unready")],
 )
 def test_slices_admit_pods(talk, ready: bool, terminating: bool, state: str) -> None:
-    # field case 4 (publishNotReadyAddresses) and field case 5: the flags come with their defaults filled in
+    # ready and terminating at once is what publishNotReadyAddresses makes of a deleted pod; the flags come with their defaults filled in
     talk.seen("u1", ready=ready, terminating=terminating)
     assert talk.state("u1") == state
     assert talk.pod("u1").terminating is terminating
 
 
 def test_only_the_ready_flag_changes(talk) -> None:
-    # field case 6
     talk.seen("u1")
     assert talk.farm.counts("d").pods["free"] == 1
     talk.seen("u1", ready=False)
@@ -33,7 +32,6 @@ def test_only_the_ready_flag_changes(talk) -> None:
 
 
 def test_a_free_pod_that_terminates_is_not_leased_and_the_caller_keeps_its_place(talk) -> None:
-    # field case 4
     talk.seen("u1")
     talk.seen("u1", terminating=True)
     talk.arrive("c1", "c2")
@@ -170,7 +168,6 @@ def test_an_agent_that_is_not_free_is_asked_again_until_the_recycle_limit(talk) 
 
 
 def test_after_the_limit_a_slice_brings_the_pod_back_by_a_change_only(talk) -> None:
-    # field case 29
     talk.seen("u1")
     talk.lease("c1", "u1")
     talk.end("c1")

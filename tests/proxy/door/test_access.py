@@ -98,7 +98,7 @@ async def test_a_lease_belongs_to_its_tokens_name(guarded, fakes):
 
 
 ORIGINS = [
-    ("http://127.0.0.1:{port}", 101),  # field case 45: the door's own host, Origin not forwarded
+    ("http://127.0.0.1:{port}", 101),  # the door's own host, Origin not forwarded
     ("https://127.0.0.1:{port}", 101),
     ("http://127.0.0.1", 403),
     ("http://evil.example", 403),
@@ -147,7 +147,7 @@ async def test_without_tokens_the_host_must_be_plain(new_farm, host, status):
 
 
 async def test_with_tokens_any_host_will_do(guarded, fakes):
-    # field case 44: a DNS name at the door, the pod's address in the Host that the pod sees
+    # a DNS name at the door, the pod's address in the Host that the pod sees
     pod = fakes.Pod("a")
     await guarded.add(pod)
     head = "GET /?token=s3cret-a HTTP/1.1\r\nHost: lease.farm.svc.cluster.local:3000\r\n"

@@ -345,7 +345,7 @@ async def test_absolute_form_means_its_own_authority(farm):
 
 
 async def test_repeated_list_headers_are_legal_and_reach_the_pod(farm, fakes):
-    # field case 53: extension headers pass untouched
+    # extension headers pass untouched
     pod = fakes.Pod("a")
     await farm.add(pod)
     extensions = b"Sec-WebSocket-Extensions: permessage-deflate\r\nsec-websocket-extensions: permessage-deflate; x=1\r\n"

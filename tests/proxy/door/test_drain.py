@@ -12,7 +12,6 @@ from farmproxy.lifecycle import Signals, live
 
 
 async def test_the_drain_from_start_to_end(new_farm, fakes):
-    # field case 63
     farm = new_farm(linger_s=0.3, drain_s=30)
     pod = fakes.Pod("a")
     await farm.add(pod)

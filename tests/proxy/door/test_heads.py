@@ -130,7 +130,6 @@ def test_routing_raises_nothing_but_refusals(head):
 
 
 def test_pod_host_of_an_ipv6_address():
-    # field case 7
     head = parse(b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n")
     assert b"[fd00::9]:9222".join(for_pod(head, b"/", drop=frozenset({b"host"}))) == (
         b"GET / HTTP/1.1\r\nHost: [fd00::9]:9222\r\nX: y\r\n\r\n"

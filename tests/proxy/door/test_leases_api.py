@@ -141,7 +141,7 @@ async def test_joins_of_a_websocket_lease(farm, fakes):
     assert await asyncio.wait_for(second.reader.read(), 5) == b""
     await farm.idle()
     late = await farm.upgrade(base)
-    assert await late.refusal() == (404, "not-found")  # field case 50: never a random browser
+    assert await late.refusal() == (404, "not-found")  # never a random browser
 
 
 async def test_an_agent_that_does_not_know_the_lease(farm, fakes, named_pod):

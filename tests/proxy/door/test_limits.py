@@ -38,7 +38,7 @@ async def silent(pod, shake):
 
 @pytest.mark.parametrize("kind", ["render", "socket", "named"])
 async def test_the_hold_limit_is_the_callers_own(new_farm, kind):
-    # field case 60: the answer comes at the limit, 503 with Retry-After and a reason, before any 101
+    # the answer comes at the limit, 503 with Retry-After and a reason, before any 101
     farm = new_farm()
     began_at = time.monotonic()
     if kind == "socket":
@@ -81,7 +81,7 @@ async def test_lease_max_in_an_answer_is_a_bare_close(farm, fakes):
 
 
 async def test_a_reader_that_stopped_is_a_stall(new_farm, fakes):
-    # field case 59: 50 MB, the client reads 1 KB and stops; the slot returns, counters go back to 0
+    # 50 MB, the client reads 1 KB and stops; the slot returns, counters go back to 0
     farm = new_farm(stall_s=0.6)
     pod = fakes.Pod("a", serve_bulk, fakes.serve_render)
     await farm.add(pod)
@@ -132,7 +132,7 @@ async def test_a_pod_that_takes_nothing_is_lost(new_farm, fakes):
 
 
 async def test_the_idle_limit_counts_the_callers_bytes_only(new_farm, fakes):
-    # field case 54: opt-in; pings are bytes; what the pod says does not count
+    # opt-in; pings are bytes; what the pod says does not count
     farm = new_farm(lease_idle_s=0.8)
 
     async def chatty(pod, shake):

@@ -79,7 +79,7 @@ FAULTS = {
     "silence": (silence, "timeout"),
     "102-silence": (silent_after_102, "timeout"),
     "102-for-ever": (prepare_for_ever, "timeout"),
-    # field case 10: the address belongs to another workload now
+    # the address belongs to another workload now
     "200": (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi", "garbage"),
     "404": (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "garbage"),
     "500": (b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n", "garbage"),
@@ -125,7 +125,7 @@ async def test_a_pod_that_closes_with_its_101_gets_no_byte(new_farm, fakes):
 
 
 async def test_a_refused_connection_is_absorbed(new_farm, fakes):
-    # field case 61: Chrome listens later than its slice says
+    # Chrome listens later than its slice says
     farm = new_farm(set_aside_s=0.2)
     pod = await fakes.Pod("a").start()
     await pod.stop()
@@ -164,7 +164,7 @@ async def test_an_address_that_swallows_packets_runs_into_the_connect_timeout(ne
 
 @pytest.mark.parametrize("reason", ["busy", "recycling", "starting", "draining"])
 async def test_a_409_tells_the_pods_state_and_is_no_fault(new_farm, fakes, reason):
-    # field case 63: a new proxy does not know who is busy; the pod refuses and the caller is re-queued
+    # a new proxy does not know who is busy; the pod refuses and the caller is re-queued
     farm = new_farm(set_aside_s=30)
     pod = fakes.Pod("a", fakes.busy(reason), fakes.serve_echo)
     pod.free.clear()

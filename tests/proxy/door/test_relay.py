@@ -240,7 +240,7 @@ async def test_a_reset_pod(new_pair, answered):
 
 
 async def test_a_caller_that_vanished_is_caller_lost(new_pair, monkeypatch):
-    # field case 55: keepalive gave the caller up
+    # keepalive gave the caller up
     pair = new_pair().start()
     pair.tunnel._caller_broke(110)
     assert pair.ended == [(End.CALLER_LOST, False)]
@@ -249,7 +249,7 @@ async def test_a_caller_that_vanished_is_caller_lost(new_pair, monkeypatch):
 
 @pytest.mark.parametrize(("side", "end"), [(0, End.CALLER_LOST), (1, End.POD_LOST)])
 async def test_a_side_that_acknowledges_nothing_is_given_up_after_two_looks(new_pair, monkeypatch, side, end):
-    # field case 55, with data under way: keepalive does not run then
+    # with data under way: keepalive does not run then
     pair = new_pair(keepalive_s=15).start()
     silent = [pair.tunnel.caller, pair.tunnel.pod][side]
     monkeypatch.setattr(
@@ -296,7 +296,7 @@ async def test_stall_and_vanished_are_told_apart(new_pair, monkeypatch):
 
 
 async def test_a_session_that_lasts_has_keepalive_on_its_pod_too(new_pair):
-    # field case 55, with nothing under way: only keepalive finds a pod that vanished
+    # with nothing under way: only keepalive finds a pod that vanished
     pair = new_pair(keepalive_s=15).start()
     pair.now = 15.1
     pair.desk.sweep()

@@ -22,7 +22,7 @@ def a_slice(name, *uids, version="1", ready=True):
 
 
 async def test_the_list_asks_for_a_consistent_read_of_one_service(api, watching):
-    # field case 19: no resourceVersion, for version 0 may be answered from a cache of the past
+    # no resourceVersion, for version 0 may be answered from a cache of the past
     async with watching():
         call = await api.next()
         assert call.query.keys() == {"labelSelector", "limit"}
@@ -31,7 +31,7 @@ async def test_the_list_asks_for_a_consistent_read_of_one_service(api, watching)
 
 
 async def test_the_watch_follows_from_the_lists_version(api, watching):
-    # field case 18: item versions in any order are not the list's
+    # item versions in any order are not the list's
     async with watching() as bench:
         call = await api.next()
         assert not bench.watcher.listed
@@ -69,7 +69,6 @@ async def test_events_change_the_pods(watching):
 
 
 async def test_a_bookmark_changes_only_the_resume_point(api, watching):
-    # field case 16
     async with watching() as bench:
         stream = await bench.begin("10")
         stream.event("ADDED", a_slice("s1", "P1", version="11"))
@@ -162,7 +161,6 @@ async def test_unknown_events_are_logged_once_and_passed_over(watching):
 
 
 async def test_lists_and_watches_that_fail_are_tried_again_for_ever(api, watching):
-    # field case 17
     async with watching() as bench:
         for _ in range(2):
             (await api.next()).json({"code": 500}, status=500)
@@ -180,7 +178,7 @@ async def test_lists_and_watches_that_fail_are_tried_again_for_ever(api, watchin
 
 
 async def test_an_api_server_away_and_back(api, watching, clock):
-    # field case 17: the known pool stands, the age tells
+    # the known pool stands, the age tells
     async with watching() as bench:
         await bench.begin("10", a_slice("s1", "P1"))
         await bench.change()
@@ -203,7 +201,7 @@ async def test_an_api_server_away_and_back(api, watching, clock):
 
 
 async def test_a_fault_of_the_reader_ends_the_watcher(watching):
-    # field case 17: the task must not die in silence; the task group ends the process
+    # the task must not die in silence; the task group ends the process
     def broken(_change):
         raise OSError("a bug that looks like a network error")
 
@@ -215,7 +213,6 @@ async def test_a_fault_of_the_reader_ends_the_watcher(watching):
 
 
 async def test_the_token_is_read_again_after_a_401(api, watching, tmp_path):
-    # field case 20
     token = tmp_path / "token"
     token.write_text("old\n")
     async with watching(kube_token_file=str(token)) as bench:
@@ -235,7 +232,6 @@ async def test_the_token_is_read_again_after_a_401(api, watching, tmp_path):
 
 
 async def test_the_token_is_read_again_each_minute(api, watching, tmp_path, clock):
-    # field case 20
     token = tmp_path / "token"
     token.write_text("old")
     async with watching(kube_token_file=str(token)) as bench:
@@ -416,7 +412,6 @@ async def test_a_healthy_watch_forgets_failures(api, watching, clock):
 
 
 async def test_fqdn_slices_are_noticed_in_the_log_once(watching):
-    # field case 7
     async with watching() as bench:
         named = {**a_slice("sf", "P1"), "addressType": "FQDN"}
         stream = await bench.begin("10", named)

@@ -1,4 +1,4 @@
-"""Metrics: every name of the contract is there with 0 before anything happens (field case 25)."""
+"""Metrics: every name of the contract is there with 0 before anything happens."""
 
 from farmproxy.core.snapshots import STATES, PoolCounts
 from farmproxy.observe.metrics import Metrics
@@ -16,7 +16,7 @@ def samples(metrics):
 
 
 def test_every_series_is_zero_at_start():
-    # field case 25: no sample at all would freeze the autoscaler
+    # no sample at all would freeze the autoscaler
     found = samples(Metrics(["default", "big"]))
     for pool in ("default", "big"):
         label = ("pool", pool)

@@ -37,7 +37,6 @@ def book():
 
 
 def test_terminating_yet_ready_is_told_as_terminating(book):
-    # field case 4
     book.listed([a_slice("s1", end("P1", conditions="R"))])
     assert book.changed(a_slice("s1", end("P1", conditions="RT"))) == told(pod(terminating=True))
 
@@ -46,18 +45,15 @@ def test_terminating_yet_ready_is_told_as_terminating(book):
     "more", [{"conditions": {}}, {}, {"conditions": {"ready": True}}, {"conditions": None}]
 )
 def test_missing_conditions_are_ready_and_not_terminating(book, more):
-    # field case 5
     assert book.listed([a_slice("s1", {**end("P1"), **more})]) == told(pod())
 
 
 @pytest.mark.parametrize("nil", [{"ready": None}, {"terminating": None}, {"serving": False}])
 def test_nil_conditions(book, nil):
-    # field case 5
     assert book.listed([a_slice("s1", {**end("P1"), "conditions": nil})]) == told(pod())
 
 
 def test_only_the_readiness_bit_changes(book):
-    # field case 6
     ready, unready = a_slice("s1", end("P1", conditions="R")), a_slice("s1", end("P1", conditions=""))
     assert book.changed(ready) == told(pod())
     assert book.changed(unready) == told(pod(ready=False))
@@ -66,7 +62,6 @@ def test_only_the_readiness_bit_changes(book):
 
 
 def test_dual_stack_twins_are_one_pod(book):
-    # field case 7
     four = a_slice("s4", end("P1", "10.0.0.9", "R"))
     six = a_slice("s6", end("P1", "fd00::9", "R"), kind="IPv6")
     assert book.listed([six, four]) == told(pod(address="10.0.0.9"))
@@ -76,13 +71,12 @@ def test_dual_stack_twins_are_one_pod(book):
 
 
 def test_ipv4_is_kept_when_the_ipv6_twin_speaks_later(book):
-    # field case 7: the later word is about the state, not about the family
+    # the later word is about the state, not about the family
     book.listed([a_slice("b", end("P1", "10.0.0.9", "R"))])
     assert book.changed(a_slice("a", end("P1", "fd00::9", ""), kind="IPv6")) == told(pod(ready=False))
 
 
 def test_fqdn_slices_are_ignored_and_noticed_once(book):
-    # field case 7
     named = a_slice("sf", end("P1", "pod.example", "R"), kind="FQDN")
     assert book.listed([named]) == told()
     assert book.changed(named) == told()
@@ -92,7 +86,6 @@ def test_fqdn_slices_are_ignored_and_noticed_once(book):
 
 
 def test_orphans_without_target_are_keyed_by_address(book):
-    # field case 8
     orphan = end(None, "10.9.9.9", "R")
     six = end(None, "fd00::9", "R")
     change = book.listed(

@@ -1,6 +1,6 @@
 """The farm's two Deployments: their settings changed and put back, their replicas, and when a change has come through.
 
-Never asked for availability: a leased pod is not ready, so a farm in use looks like a failed rollout (field case 27).
+Never asked for availability: a leased pod is not ready, so a farm in use looks like a failed rollout.
 A pod is fine when it is ready, or when the proxy has it in use.
 """
 

@@ -116,7 +116,7 @@ class Plane:
         return [pod for pod in self.pods.values() if not pod.terminating]
 
     def settled(self) -> bool:
-        """As many pods as wanted, and each was ready once: a busy pod is no failed one (field case 27)."""
+        """As many pods as wanted, and each was ready once: a busy pod is no failed one."""
         active = self.active()
         return len(active) == self.wanted and all(pod.ever_ready for pod in active)
 

@@ -8,7 +8,6 @@ from farmwire.reasons import Busy, DialResult
 
 
 def test_a_lease_wins_over_a_flapping_probe(talk) -> None:
-    # field case 29
     talk.seen("p1")
     talk.lease("c1", "p1")
     talk.arrive("c2")
@@ -22,7 +21,6 @@ def test_a_lease_wins_over_a_flapping_probe(talk) -> None:
 
 
 def test_fifty_callers_in_one_tick_on_one_pod(talk) -> None:
-    # field case 30
     talk.seen("p1")
     ids = [f"c{n}" for n in range(50)]
     assert talk.dials(talk.arrive(*ids)) == [("c0", "p1")]
@@ -34,7 +32,6 @@ def test_fifty_callers_in_one_tick_on_one_pod(talk) -> None:
 
 
 def test_five_free_pods_keep_working_beside_forty_five_that_flap(talk) -> None:
-    # field case 62
     rng = random.Random(62)
     pods = [f"ready{n}" for n in range(5)]
     flapping = [f"new{n}" for n in range(45)]
@@ -66,7 +63,7 @@ def test_five_free_pods_keep_working_beside_forty_five_that_flap(talk) -> None:
 
 
 def test_a_restarted_proxy_never_opens_a_second_session_on_a_busy_pod(talk) -> None:
-    # field case 63: three pods are leased by the old proxy and still look ready
+    # three pods are leased by the old proxy and still look ready
     talk.seen("p1", "p2", "p3")
     commands = talk.arrive("c1", "c2")
     assert talk.dials(commands) == [("c1", "p1"), ("c2", "p2")]
@@ -82,7 +79,6 @@ def test_a_restarted_proxy_never_opens_a_second_session_on_a_busy_pod(talk) -> N
 
 
 def test_first_callers_at_zero(talk) -> None:
-    # field case 61
     talk.arrive("http", "socket")
     talk.until(1)
     assert talk.farm.counts("d").demand == 2
@@ -99,7 +95,6 @@ def test_first_callers_at_zero(talk) -> None:
 
 
 def test_another_workload_on_a_reused_address(talk) -> None:
-    # field case 10
     talk.seen("stale", "real")
     talk.arrive("c1", "c2")
     commands = talk.fail("c1", DialResult.GARBAGE)
@@ -110,7 +105,7 @@ def test_another_workload_on_a_reused_address(talk) -> None:
 
 
 def test_a_node_that_went_without_a_word(talk) -> None:
-    # field case 12: slices unchanged; each free pod of the node costs one failed dial, leased ones one session
+    # slices unchanged; each free pod of the node costs one failed dial, leased ones one session
     node, others = [f"lost{n}" for n in range(4)], [f"kept{n}" for n in range(8)]
     talk.seen(*node, *others)
     talk.lease("victim", "lost0")
@@ -130,7 +125,7 @@ def test_a_node_that_went_without_a_word(talk) -> None:
 
 
 def test_two_proxies_share_a_pod_and_the_loser_waits(new_talk) -> None:
-    # field case 65, two replicas: the pod itself keeps them apart
+    # two replicas: the pod itself keeps them apart
     ours, theirs = new_talk(), new_talk()
     for proxy in (ours, theirs):
         proxy.seen("p1")
