@@ -86,8 +86,11 @@ class Uids:
     def end_processes(self, user: ChromeUser) -> list[int]:
         """Kill every process that the Chrome may have left, in whatever session; returns those that did not go.
         Blocks: call it in a thread.
+
+        Never one that this agent did not start: where its /proc shows more than its own pod (on a machine that has a
+        cluster's nodes, say), another agent that this one cannot know of may have taken the same uid.
         """
-        return end(descendants if self._span is None else lambda: processes_of(user.uid))
+        return end(descendants if self._span is None else lambda: descendants(user.uid))
 
 
 def end(find: Callable[[], list[int]]) -> list[int]:
@@ -103,27 +106,26 @@ def end(find: Callable[[], list[int]]) -> list[int]:
     return find()
 
 
-def processes_of(uid: int) -> list[int]:
-    """Living processes whose real, effective or saved uid this is."""
-    return [pid for pid, _, uids in _processes() if uid in uids]
-
-
 def uids_in_use() -> set[int]:
     return {uid for _, _, uids in _processes() for uid in uids}
 
 
-def descendants() -> list[int]:
-    """Living processes below this one; orphans among them, because the agent is their reaper."""
+def descendants(uid: int | None = None) -> list[int]:
+    """Living processes below this one, orphans among them, because the agent is their reaper; with ``uid`` only those
+    whose real, effective or saved uid it is.
+    """
     children: dict[int, list[int]] = {}
-    for pid, parent, _ in _processes():
+    theirs: dict[int, set[int]] = {}
+    for pid, parent, uids in _processes():
         children.setdefault(parent, []).append(pid)
+        theirs[pid] = uids
     found: list[int] = []
     todo = [os.getpid()]
     while todo:
         below = children.get(todo.pop(), [])
         found += below
         todo += below
-    return found
+    return [pid for pid in found if uid is None or uid in theirs[pid]]
 
 
 def _processes() -> Iterator[tuple[int, int, set[int]]]:

@@ -217,6 +217,25 @@ async def test_a_process_in_a_session_of_its_own_ends_with_its_chrome(folder, ru
         assert len(sleepers(agent)) == 1
 
 
+def test_a_process_of_the_same_uid_that_another_agent_started_is_left_alone():
+    """Seen where a farm on kind stood beside a local one: an agent of the machine sees the processes of every pod."""
+    uid = 60999
+    code = (
+        "import subprocess; from farmagent.chrome.uids import ChromeUser, Uids\n"
+        f"own = subprocess.Popen(['sleep', '1000'], user={uid}, group={uid}); user = ChromeUser({uid}, {uid})\n"
+        f"left = Uids(range({uid}, {uid + 1})).end_processes(user); print(left, own.wait(30))"
+    )
+    with subprocess.Popen(["sleep", "1000"], user=uid, group=uid) as others:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+            )
+            assert done.stdout.strip() == "[] -9"
+            assert others.poll() is None
+        finally:
+            others.kill()
+
+
 def sleepers(agent):
     found = []
     for pid in below(agent.process.pid):
