@@ -6,7 +6,7 @@ TESTBED ?= local
 # CI on a shared machine: an end-to-end test that failed is tried once more, and the summary names it (RETRY=1).
 AGAIN := $(if $(RETRY),--reruns 1,)
 
-.PHONY: help setup demo test engines e2e lint bench mutants verify clean
+.PHONY: help setup demo test engines e2e lint bench coverage mutants verify clean
 
 help: ## List these targets
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,11 @@ lint: setup ## Format, lint, types, import arrows, dependencies, spelling
 bench: setup ## Measure against HAProxy and a bare Chrome; writes docs/performance.json and .md
 	$(BIN)/farmctl bench --out docs/performance.json
 	$(BIN)/farmctl bench --docs docs/performance.json
+
+coverage: setup ## Branch coverage of the proxy by its tests (a few minutes), not below what it was
+	@mkdir -p build
+	$(BIN)/coverage run -m pytest tests/proxy tests/wire
+	$(BIN)/coverage report
 
 mutants: setup ## Put small faults into the code and see that tests notice (an hour; ARGS="core --most 0")
 	$(BIN)/python scripts/mutants.py $(ARGS)

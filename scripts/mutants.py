@@ -37,7 +37,11 @@ class Part(NamedTuple):
 
 PROXY, AGENT = "proxy/farmproxy", "agent/farmagent"
 PARTS = {
-    "core": Part(PROXY, ("core/*.py",), ("tests/proxy/core", "tests/proxy/slices")),
+    "core": Part(
+        PROXY,
+        ("core/*.py", "kube/endpoint_slices.py", "kube/slice_sets.py"),
+        ("tests/proxy/core", "tests/proxy/slices"),
+    ),
     "driver": Part(
         PROXY,
         ("driver.py", "registry/*.py"),
