@@ -50,7 +50,12 @@ PARTS = {
     "tunnel": Part(
         PROXY,
         ("tunnel/*.py",),
-        ("tests/proxy/tunnel", "tests/proxy/door/test_relay.py"),
+        (
+            "tests/proxy/tunnel",
+            "tests/proxy/door/test_relay.py",
+            "tests/proxy/door/test_stalls.py",
+            "tests/proxy/door/test_leaving.py",
+        ),
     ),
     "agent-client": Part(
         PROXY,
