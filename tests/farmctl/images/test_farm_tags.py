@@ -1,6 +1,8 @@
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,22 @@ def test_context_holds_our_code_and_pinned_requirements(context):
     assert (context / "src/farmproxy/__main__.py").exists()
     assert (context / "src/farmwire").is_dir()
     assert not list(context.rglob("__pycache__"))
+
+
+@pytest.mark.parametrize("image", sorted(farm.PARTS))
+def test_what_a_recipe_says_in_python_is_true_of_the_code_that_it_copies(image, tmp_path):
+    farm.lay(image, tmp_path)
+    recipe = (tmp_path / "Containerfile").read_text()
+    said = [("-c", code) for code in re.findall(r"python -c '(.+?)'", recipe)]
+    said += [("-m", module, "--help") for module in re.findall(r'"-m", "(\w+)"', recipe)]
+    assert said
+    for words in said:
+        done = subprocess.run(
+            [sys.executable, *words], capture_output=True, text=True, check=False, cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "src")},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
 
 
 @pytest.mark.parametrize(("image", "distribution"), [("browser", "farm-agent"), ("proxy", "farm-proxy")])
