@@ -10,12 +10,14 @@ from playwright.async_api import Error, async_playwright
 from e2e.conftest import farmctl
 from farmctl.testbeds.kind.cluster import waiting
 from farmctl.testbeds.kind.cluster.nodes import sh
-from farmctl.testbeds.kind.faults.controlplane import GO_ON, STOP_CONTROLLERS
 
 pytestmark = [pytest.mark.timeout(600, func_only=True), pytest.mark.usefixtures("only_on_kind")]
 PODS = 4
 CONNECT_MS = 120_000
 NO_LIVENESS_S = 35  # longer than three liveness probes of 10 s, after which a kubelet restarts
+# comm is 15 characters long.
+STOP_CONTROLLERS = "pkill -STOP -x kube-controller"
+GO_ON = "pkill -CONT -x kube-controller || true"
 
 
 def pods(kubectl) -> dict[str, dict]:

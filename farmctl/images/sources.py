@@ -8,7 +8,7 @@ import urllib.request
 from typing import Literal
 
 from farmctl.errors import StageError
-from farmctl.images import base, node
+from farmctl.images import node
 from farmctl.images.catalogue import Catalogue
 from farmctl.images.engines import Engine
 from farmctl.images.gobuild import Say
@@ -78,10 +78,6 @@ def ensure_node(engine: Engine, catalogue: Catalogue, image: str, say: Say) -> d
         say(f"pulling {image}")
         pull(engine, image)
     return {}
-
-
-def ensure_base(engine: Engine, say: Say, source: Literal["registry", "build"]) -> None:
-    base.ensure(engine, say, pull=source == "registry")
 
 
 def pull(engine: Engine, image: str) -> None:

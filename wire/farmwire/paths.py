@@ -1,7 +1,5 @@
-"""URL paths of the door, the admin port and the agent, and the default ports."""
+"""URL paths of the door, the admin port and the agent, and the agent's port."""
 
-DOOR_PORT = 9222
-ADMIN_PORT = 9223
 AGENT_PORT = 9222
 
 # agent
@@ -12,8 +10,6 @@ METRICS = "/metrics"
 
 # door (and, inside a lease, the agent)
 JSON_VERSION = "/json/version"
-JSON_LIST = "/json/list"
-JSON = "/json"
 RENDER = "/render"
 LEASES = "/leases"
 BROWSER_PREFIX = "/devtools/browser"

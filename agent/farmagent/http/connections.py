@@ -34,7 +34,6 @@ class Connection(asyncio.Protocol):
         self.ended = asyncio.Event()  # FIN, RST or our own close
         self.stalled = False
         self.error: Exception | None = None
-        self.bytes_in = 0
         self._on_made = on_made
         self._stall_s = stall_s
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -56,7 +55,6 @@ class Connection(asyncio.Protocol):
             self._on_made(self)
 
     def data_received(self, data: bytes) -> None:
-        self.bytes_in += len(data)
         if self._sink is not None:
             self._sink.write(data)
             return

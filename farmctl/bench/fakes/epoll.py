@@ -51,10 +51,6 @@ class Loop:
         del self._ready[sock.fileno()]
         sock.close()
 
-    def unwatch(self, fd: int) -> None:
-        del self._ready[fd]
-        self._poll.unregister(fd)
-
     def at(self, when: float, call: Callable[[], None]) -> Timer:
         timer = Timer(call)
         heapq.heappush(self._timers, (when, next(self._order), timer))

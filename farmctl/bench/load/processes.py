@@ -149,10 +149,6 @@ class FakeFarm:
         self._process.stdin.flush()
         return self._answer()
 
-    def wait_all_free(self, limit_s: float = 60.0) -> None:
-        """Wait until every pod is free again; raises StageError after the limit."""
-        wait_for(lambda: self.tell("report")["free"] == self.pods, "all fake pods are free", limit_s)
-
     def __enter__(self) -> Self:
         return self
 

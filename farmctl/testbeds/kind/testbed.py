@@ -105,9 +105,6 @@ class KindTestbed:
         except StageError:
             return False
 
-    async def pod_log(self, pod: str) -> list[str]:
-        return (await self.pod_logs_since(0.0)).get(pod, [])
-
     async def pod_logs_since(self, mark: float) -> dict[str, list[str]]:
         return await self._witnesses.since(self._opened.node_names, mark, "browser")
 
@@ -131,15 +128,6 @@ class KindTestbed:
         except ApiAway:
             pass
         return at
-
-    async def kill_unnoticed(self, pod: str) -> None:
-        """The pod dies and no controller runs to say so: its slice goes on saying ready, until ``restore``.
-
-        (Two minutes at most: then the kubelet restarts the stopped controllers.)
-        """
-        self._faults.tell(f"controllers stopped, kill {pod}")
-        await self._control.stop_controllers()
-        await self.kill(pod)
 
     async def kill_chrome(self, pod: str) -> None:
         await self._containers.kill_chrome(_place(await self._find(pod)))
@@ -246,13 +234,6 @@ class KindTestbed:
         await self._proxies.take_away()
         await self._deployments.set_env(PROXY, env)
         await self._proxies.put_back()
-
-    async def set_agent_env(self, env: dict[str, str]) -> None:
-        """Pods with these settings over the setup's own; until ``restore``. A pod in use goes when its lease ends."""
-        await self._keep()
-        self._faults.tell(f"agents' settings {', '.join(sorted(env))}")
-        if await self._deployments.set_env(BROWSERS, env):
-            await self._deployments.until_rolled_out()
 
     async def stop_api(self) -> None:
         await self._listed()  # what is known while it is away

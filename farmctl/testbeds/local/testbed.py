@@ -63,9 +63,6 @@ class LocalTestbed:
     async def listens(self, pod: Pod) -> bool:
         return await accepts(pod.address)
 
-    async def pod_log(self, pod: str) -> list[str]:
-        return self._folder.pod_logs.lines(pod)
-
     async def pod_logs_since(self, mark: float) -> dict[str, list[str]]:
         logs = self._folder.pod_logs
         return {name: logs.since(name, mark) for name in logs.names()}

@@ -12,7 +12,6 @@ POD_LINES = 16  # a pod's: the last few leases; there are thousands of pods
 ENDED = 2048  # stories kept of callers and pods that are no more
 
 Line = tuple[float, Any]  # a caller's: when, which event or command
-PodLine = tuple[float, str, str]  # when, which state, why
 
 
 def note(lines: list[Any], line: Any, most: int = LINES) -> None:

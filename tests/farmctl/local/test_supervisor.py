@@ -160,7 +160,7 @@ async def test_grace_over_means_sigkill(up, settings, until):
         await farm.testbed.kill(victim.name, grace_s=0.5)
         assert processes(settings, victim)
         await until(lambda: not processes(settings, victim))
-        lines = await farm.testbed.pod_log(victim.name)
+        lines = farm.folder.pod_logs.lines(victim.name)
         assert "draining" in [json.loads(line)["event"] for line in lines]
 
 
@@ -207,7 +207,7 @@ async def test_new_pods_stay_unready_until_restore(up, settings, until):
         await farm.testbed.make_pods_unready(None)
         await farm.testbed.scale(3)
         new = await until(lambda: _third(farm))
-        await until(lambda: farm.testbed.pod_log(new.name))
+        await until(lambda: farm.folder.pod_logs.lines(new.name))
         assert not new.ready
         await farm.testbed.restore()
         await farm.testbed.scale(3)

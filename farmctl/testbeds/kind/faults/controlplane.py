@@ -43,10 +43,6 @@ while [ "$(left)" -gt 0 ]; do
 done
 """
 MEND = f"while iptables -w -D {RULE} 2>/dev/null; do :; done"
-# comm is 15 characters long.
-STOP_CONTROLLERS = "pkill -STOP -x kube-controller"
-GO_ON = "pkill -CONT -x kube-controller || true"
-KILL_CONTROLLERS = "pkill -KILL -x kube-controller || true"
 
 
 class Shell(Protocol):
@@ -103,16 +99,6 @@ class ControlPlane:
             for name in await lost():
                 await again(partial(self._shell.run, name, FORGET), AGAIN_S)
             await until(none_lost, "each node is Ready", BACK_S)
-
-    async def stop_controllers(self) -> None:
-        """All of them: no endpoint is rewritten, no pod replaced. The kubelet restarts them after two minutes."""
-        try:
-            await self._shell.run(self._node, STOP_CONTROLLERS)
-        except StageError as error:
-            raise NotStaged(f"the controllers do not stop: {error}") from error
-
-    async def start_controllers(self) -> None:
-        await self._shell.run(self._node, GO_ON)
 
     async def slices_late(self, delay_s: float) -> bool:
         """Let the EndpointSlice controller batch changes for this long; whether that was a change.
