@@ -2,7 +2,9 @@
 
 import pytest
 from farmproxy.core.commands import AskAgent
+from farmproxy.core.free_pods import Choice
 from farmproxy.core.limits import Limits
+from farmproxy.core.readiness import next_aside_s
 from farmwire.reasons import Busy, DialResult
 
 
@@ -55,7 +57,7 @@ def test_an_agent_that_says_it_drains_is_not_asked_again(talk, via) -> None:
         talk.arrive("c1")
         talk.fail("c1")
         talk.until(1)
-        talk.said("u1", free=False, busy=Busy.DRAINING)
+        assert talk.asks(talk.said("u1", free=False, busy=Busy.DRAINING)) == []
     assert talk.state("u1") == "unready"
     assert talk.asks(talk.until(120)) == []
 
@@ -180,30 +182,26 @@ def test_a_pod_that_was_gone_when_given_back_is_forgotten(talk) -> None:
     assert talk.farm.story("u1")[-1].endswith("gone: no slice has it and its dial failed")
 
 
-def test_a_third_of_the_pool_and_no_less_stops_the_doubling(new_talk) -> None:
-    for others, next_s in ((1, 2.0), (0, 4.0)):
-        talk = new_talk()
-        talk.seen("u1")
-        talk.arrive("c1")
-        talk.fail("c1")
-        for other in range(others):
-            talk.seen(f"o{other}")
-            talk.fail("c1")
-        talk.seen("x1", "x2", ready=False)
-        if not others:
-            talk.seen("x3", ready=False)
-        talk.leave("c1")
-        talk.until(2.5)
-        talk.arrive("c2", hold_s=0)
-        first = record(talk).state
-        assert first.value == "dialling"
-        if others:
-            talk.arrive("c3", hold_s=0)
-            talk.fail("c3")  # one of three others is set aside
-            talk.seen("x2", ready=False)
-            talk.gone("x2")
-        talk.fail("c2")
-        assert record(talk).aside_s == next_s
+@pytest.mark.parametrize(
+    ("others", "known", "length"), [(0, 1, 4.0), (2, 7, 4.0), (2, 6, 2.0), (1, 3, 2.0), (1, 4, 4.0)]
+)
+def test_a_third_of_the_pool_and_no_less_stops_the_doubling(talk, others, known, length) -> None:
+    talk.seen("u1")
+    pod = record(talk)
+    pod.aside_s = 2.0
+    assert next_aside_s(pod, Limits(), others_aside=others, known=known) == length
+
+
+def test_an_agent_s_word_confirms_a_free_pod(new_talk) -> None:
+    talk = new_talk(choice=Choice.MOST_RECENTLY_CONFIRMED)
+    talk.seen("u1")
+    talk.lease("c1", "u1")
+    talk.end("c1")
+    talk.said("u1", free=True)
+    talk.seen("u2")
+    talk.seen("u1", ready=False)
+    talk.said("u1", free=True)
+    assert talk.dials(talk.arrive("c2")) == [("c2", "u1")]
 
 
 def test_a_short_set_aside_doubles_as_well(new_talk) -> None:
