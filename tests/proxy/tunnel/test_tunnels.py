@@ -1,10 +1,11 @@
-"""When a session's caller counts as idle: eight looks in a row that find no new byte of it, by a clock that is moved."""
+"""A session on its own, by a clock that is moved: when its caller counts as idle, and how it ends."""
 
 import asyncio
 import socket
 
 import pytest
-from farmproxy.net.poller import READ, Poller
+from farmproxy.net.poller import BROKEN, GONE, READ, Poller
+from farmproxy.tunnel import tunnels
 from farmproxy.tunnel.lingering_close import Farewells
 from farmproxy.tunnel.tunnels import RelayDesk, Tunnel
 from farmwire.reasons import End
@@ -112,3 +113,54 @@ async def test_an_ended_session_is_looked_at_no_more(new_session):
     assert session.ended == [(End.DELETED, True)]  # no byte of an answer was sent: its owner says why
     assert session.idle_told == 0
     assert [len(timer) for timer in (session.desk.stall, session.desk.look, session.desk.idle)] == [0, 0, 0]
+
+
+# How a session ends
+
+
+def until_the_caller_takes_no_more(session):
+    while not session.tunnel._down.waits:
+        session.pod.send(b"d" * 65536)
+        session.poller.catch_up()
+
+
+async def test_a_fault_of_ours_ends_it_as_a_lost_pod(new_session):
+    session = new_session()
+    session.tunnel.give_up()
+    assert session.ended == [(End.POD_LOST, True)]
+
+
+async def test_a_caller_that_went_while_the_pod_speaks_is_done(new_session):
+    session = new_session()
+    session.caller.close()
+    session.pod.send(b"too late")
+    session.tunnel._on_pod(READ)
+    assert session.ended == [(End.DONE, False)]
+
+
+async def test_eight_looks_that_find_the_caller_s_buffer_as_full_as_before_are_a_stall(
+    new_session, monkeypatch
+):
+    session = new_session()  # looks each ten seconds
+    monkeypatch.setattr(tunnels, "queued_bytes", lambda sock: 1000)
+    monkeypatch.setattr(tunnels, "unheard_s", lambda sock: (False, 0.0))
+    until_the_caller_takes_no_more(session)
+    session.look(8)  # the first only learns how full it is
+    assert session.ended == []
+    session.look()
+    assert session.ended == [(End.STALL, False)]
+
+
+async def test_a_pod_that_breaks_while_the_caller_takes_nothing_is_lost(new_session):
+    session = new_session()
+    until_the_caller_takes_no_more(session)
+    session.tunnel._on_pod(BROKEN)
+    assert session.ended == [(End.POD_LOST, False)]
+    assert session.tunnel.by_pod
+
+
+async def test_a_caller_that_leaves_a_pod_that_takes_nothing_more_is_done(new_session):
+    session = new_session()
+    session.tunnel._muted = True
+    session.tunnel._on_caller(GONE | READ)
+    assert session.ended == [(End.DONE, False)]
