@@ -76,7 +76,8 @@ PARDONED_LINES = (
         "the text of an error; that it is raised is tested",
     ),
     (r"_must\(", "the tests' own net: what it says when it tears"),
-    (r"lru_cache", "speed"),
+    (r"lru_cache|_SAME_LIMIT", "which heads are parsed once: speed"),
+    (r"recv\(\d+\)", "how much is read at once: what comes in pieces is tested in pieces"),
     (r"COMPACT_OVER", "when a heap is swept: speed and memory"),
 )
 # Mutants by mutmut's names, as shells match them.

@@ -213,3 +213,9 @@ def test_an_agent_that_closes_after_a_102_was_alive():
     assert reader.feed(b"HTTP/1.1 102 Processing\r\n\r\n") is PREPARING
     assert reader.closed() == Failed(DialResult.BROKEN)
     assert AnswerReader(ID, "uid-1").closed() == Failed(DialResult.REFUSED)
+
+
+def test_an_agent_never_answers_500():
+    body = b'{"scope": "caller"}'
+    answer = b"HTTP/1.1 500 X\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    assert AnswerReader(ID, "uid-1").feed(answer) == Failed(DialResult.GARBAGE)
