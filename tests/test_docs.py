@@ -1,6 +1,7 @@
 """Docs that repeat the code are kept true by these tests; run with FARMCTL_WRITE_DOCS=1 to rewrite them."""
 
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -134,3 +135,26 @@ def test_no_file_names_a_list_that_the_repository_does_not_have():
         check=False,
     )
     assert (found.returncode, found.stdout) == (1, ""), found.stderr
+
+
+PLACES = r"(?<![\w./~-])((?:proxy|agent|wire|farmctl|tests|docs)/[\w./-]*\w)"
+MODULES = r"(?<![\w./-])((?:farmproxy|farmagent|farmctl|farmwire)(?:\.\w+)+)"
+
+
+def exists(name: str) -> bool:
+    """A module, or a name in one."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        return hasattr(importlib.import_module(module), attribute) or bool(importlib.util.find_spec(name))
+    except ModuleNotFoundError:
+        return False
+
+
+WRITTEN = [page for page in PAGES if not page.name.startswith("performance")]  # those are of a run, as it was
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_a_page_names_modules_and_files_that_exist(page):
+    text = re.sub(r"farmctl\.dev/\S+|https?://\S+", "", page.read_text())
+    assert [path for path in re.findall(PLACES, text) if not (ROOT / path).exists()] == []
+    assert [name for name in re.findall(MODULES, text) if not exists(name)] == []
