@@ -1,4 +1,4 @@
-"""From start to exit: open the door once the pods are listed, drain on SIGTERM, end at once on a second signal.
+"""From start to exit: open the door, then list the pods; drain on SIGTERM, end at once on a second signal.
 
 Drain: not ready at once; the door goes on for the linger time, until endpoints have moved; then new callers are refused,
 the held are served until their deadlines, sessions run to the drain limit.

@@ -1,9 +1,10 @@
 """Which agents are asked whether they are free, and when.
 
-Rules: one question a pod at a time; unready pods are asked by long poll, all of them where ``ask_places`` are enough, else
-in turns, so short that each has one within WITHIN_S; questions begin at a bounded pace; pods set aside are asked only
-while callers are held and nothing is free, at most ``ask_sample`` at once and each at most once a second; an answer "not
-free" that comes before its wait is over is followed by a growing pause, so that no agent can make the proxy spin.
+Rules: one question a pod at a time; pods that are unready by their agent's word are asked by long poll always, the other
+unready ones while callers are held and nothing is free; all of them where ``ask_places`` are enough, else, for those
+callers, in turns so short that each has one within WITHIN_S; long polls begin at a bounded pace; pods set aside are asked
+only while callers are held and nothing is free, at most ``ask_sample`` at once and each at most once a second; an answer
+"not free" that comes before its wait is over is followed by a growing pause, so that no agent can make the proxy spin.
 """
 
 from collections import OrderedDict

@@ -68,7 +68,7 @@ class StopAsking(msgspec.Struct, frozen=True, gc=False):
 
 
 class WakeAt(msgspec.Struct, frozen=True, gc=False):
-    """Send TimePassed at ``at``; replaces any earlier WakeAt."""
+    """Send TimePassed at ``at``: sooner than any WakeAt before it that is still due."""
 
     at: float
 

@@ -1,6 +1,6 @@
 """A caller's TCP connection while it has no lease: heads in, the door's own answers out, kept alive between them.
 
-The first request that takes a lease owns the connection: from then on it belongs to that lease's caller.
+A request that takes a lease owns the connection: a session for good, POST /leases until it is answered.
 """
 
 from farmwire.reasons import Refusal

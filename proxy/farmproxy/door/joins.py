@@ -176,7 +176,6 @@ class Join:
         self._tunnel = None  # each knows the other: let go, or only the cycle collector could free them
         self.lease.bytes_up += tunnel.bytes_up
         self.lease.bytes_down += tunnel.bytes_down
-        self._tunnel = None
         self._left()
         if kept:
             self._door.refuse(self.sock, *refusal_for(end))

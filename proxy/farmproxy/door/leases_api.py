@@ -1,4 +1,4 @@
-"""/leases as JSON: one's own leases, their ends, renewing and ending them. Taking one is ``named``'s."""
+"""/leases as JSON: one's own leases, their ends, renewing and ending them. Taking one is ``reservations``'."""
 
 import msgspec
 from farmwire.reasons import End, Refusal

@@ -1,12 +1,12 @@
-"""The clock of the data path, and the one timer that the core asks for."""
+"""The one timer that the core asks for, on the event loop."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class Alarm:
-    """Calls ``ring`` at or soon after the moment last set. A later moment only re-arms when the earlier one has rung:
-    setting is cheap, and the core does not mind an early wake.
+    """Calls ``ring`` at or soon after the moment last set. A later moment than the one that is set is not taken:
+    setting is cheap, and the core, woken early, asks for it again.
     """
 
     __slots__ = ("_at", "_handle", "_loop", "_ring")

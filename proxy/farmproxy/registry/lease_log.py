@@ -31,7 +31,7 @@ class Endings:
         self._metrics.lease_seconds.observe(lease.ended_at - lease.began_at)
 
     def asked(self, id_: str) -> None:
-        """Its agent is being asked: ``heard`` or ``unheard`` will follow."""
+        """Its agent is being asked: ``heard`` will follow."""
         self._asked.add(id_)
 
     def unless_asked(self, id_: str) -> None:

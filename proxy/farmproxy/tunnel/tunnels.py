@@ -1,7 +1,8 @@
 """A session's bytes between a caller's socket and its pod's, and when that ends.
 
-FIN or RST from either side ends it; there is no half-close. What was read is still written, under the stall limit. A side
-that vanished without FIN is given up by keepalive, or by what it leaves unacknowledged.
+FIN or RST from either side ends it: no half-close is offered. What was read before is still written, and an answer that a
+pod gave before it closed is still read, under the stall limit. A side that vanished without FIN is given up by keepalive,
+or by what it leaves unacknowledged.
 """
 
 import socket
@@ -58,7 +59,7 @@ class RelayDesk:
 
 
 class Tunnel:
-    """``ended(end, kept)`` is called once. The pod's socket is closed then, and the caller's too unless ``kept``: no byte
+    """``ended(end, kept)`` is called once. The pod's socket is closed or lingers then, and so the caller's unless ``kept``: no byte
     of the answer was sent and the caller is still there, so that its owner can say why.
     """
 
