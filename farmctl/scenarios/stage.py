@@ -128,7 +128,24 @@ class Stage:
                     raise NotStaged(f"{caller.name} got no session: {'; '.join(caller.errors)}")
             return all(caller.in_session.is_set() for caller in callers)
 
-        await self.arrange(f"{len(callers)} callers in a session", all_are, within_s)
+        try:
+            await self._wait(all_are, within_s)
+        except TimeoutError:
+            late = ", ".join(caller.name for caller in callers if not caller.in_session.is_set())
+            raise NotStaged(
+                f"not in a session within {within_s:g} s: {late}; {await self._what_the_proxy_says()}"
+            ) from None
+
+    async def _what_the_proxy_says(self) -> str:
+        """Of who waits and who has what: a caller that is held is another fault than one that has a lease already."""
+        try:
+            pool = await self.admin.pool()
+        except (aiohttp.ClientError, OSError):
+            return "the proxy gives no account of itself"
+        held = ", ".join(each.label for each in pool.held) or "nobody"
+        leased = ", ".join(each.label for each in pool.leases) or "nobody"
+        pods = ", ".join(f"{pod.name} {pod.state}" for pod in pool.pods) or "none"
+        return f"held: {held}; leased: {leased}; pods: {pods}"
 
     async def underway(self, jobs: Sequence[PageJob], within_s: float = 40.0) -> None:
         """Arrange that the work of each of these jobs has begun: its browser has asked for it."""

@@ -5,6 +5,7 @@ from aiohttp import web
 
 from farmctl.errors import StageError
 from farmctl.testbeds.base import NotStaged
+from farmctl.testbeds.kind.api import limits
 from farmctl.testbeds.kind.api.admin import Admin
 from farmctl.testbeds.kind.api.objects import PROXY
 from farmctl.testbeds.kind.faults import deployments as deployments_module
@@ -174,3 +175,46 @@ async def test_what_a_starved_node_refuses_once_and_a_proxy_that_stays_unready_d
     await whole.undo(["farm-control-plane"], 4)
     assert len(api.living) == 1
     assert api.living != ["p0"]
+
+
+READY_POD = {
+    "metadata": {"name": "browsers-0", "uid": "u0"},
+    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+async def test_a_farm_is_whole_only_when_a_lease_was_had_and_its_pod_is_free_again(tmp_path, monkeypatch):
+    """After an outage API and proxy may both say that all is well when the way to a pod does not work yet."""
+    monkeypatch.setattr(limits, "PAUSE_S", 0.001)
+
+    class OnePod(Nothing):
+        async def pods(self, *_words):
+            return [READY_POD]
+
+    class Refusing(Nothing):
+        """The door gives nothing out at first; a pod recycles for a while after a lease."""
+
+        asked, recycling = 0, 3
+
+        async def lends(self):
+            self.asked += 1
+            return self.asked > 2
+
+        async def pool(self):
+            if self.asked > 2:
+                self.recycling -= 1
+            state = "recycling" if self.asked > 2 and self.recycling >= 0 else "free"
+            return {"held": [], "leases": [], "pods": [{"state": state}]}
+
+    admin = Refusing()
+    await Wholeness(
+        api=OnePod(),
+        admin=admin,
+        containers=Nothing(),
+        control=Nothing(),
+        deployments=Nothing(),
+        proxies=Nothing(),
+        spot=Nothing(),
+        faults=FaultsFile(tmp_path),
+    ).restore(["farm-control-plane"], 1)
+    assert (admin.asked, admin.recycling) == (3, -1)

@@ -86,6 +86,22 @@ async def test_verdicts_and_exit_codes_and_the_farm_is_restored_each_time(
     assert testbed.calls[-1] == "restore"
 
 
+async def test_a_caller_that_gets_no_session_is_told_of_with_what_the_proxy_has(testbed, door, admin):
+    door.holds = True
+    admin.pool = admin.pool_with(free=4)
+
+    async def waits(stage):
+        late = stage.crowd.raw("late")
+        admin.pool = admin.pool_with(free=3, held=["waits/late"], leases=["other/one"])
+        await stage.in_session([late], within_s=0.3)
+
+    report = await Engine(testbed, Silent(), Driver()).run([scenario(waits)])
+    assert report.results[0].verdict is Verdict.NOT_STAGED
+    said = report.results[0].reason
+    assert "not in a session within 0.3 s: late; held: waits/late; leased: other/one" in said
+    assert "p3 free, p4 leased" in said
+
+
 async def test_a_scenario_over_its_limit_failed(testbed):
     report = await Engine(testbed, Silent(), Driver()).run([scenario(hangs, limit_s=0.05)])
     assert report.results[0].verdict is Verdict.FAILED

@@ -1,11 +1,14 @@
 """The proxy's own word, read from its admin port, None while it gives none; and whether its door is open."""
 
+import asyncio
 from typing import Any
 
 import aiohttp
 from farmwire import metrics, paths
 
+from farmctl.errors import StageError
 from farmctl.testbeds import gauges, looking
+from farmctl.testbeds.kind.api import doors
 
 ASK = aiohttp.ClientTimeout(total=3)
 POOL = "default"
@@ -36,6 +39,13 @@ class Admin:
             async with aiohttp.ClientSession(timeout=ASK) as session, session.get(self._door):
                 return True
         except (aiohttp.ClientError, TimeoutError, OSError):
+            return False
+
+    async def lends(self) -> bool:
+        """Whether the door gives out a lease: only then proxy and pod have really reached each other."""
+        try:
+            return await asyncio.to_thread(doors.lease_once, self._door) == "leased"
+        except StageError:
             return False
 
     async def demand(self) -> float | None:

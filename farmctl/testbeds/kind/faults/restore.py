@@ -98,10 +98,12 @@ class Wholeness:
 
         try:
             await until(whole, "", STRAGGLER_S)
-            return
         except NotStaged:
             await self._replace([raw for raw in await self._api.pods() if not _stands(raw)])
-        await until(whole, f"{pods} pods are ready, and free for the proxy", WHOLE_S)
+            await until(whole, f"{pods} pods are ready, and free for the proxy", WHOLE_S)
+        # Ready and free is what API and proxy last heard. The next caller may be the first whom the way to a pod fails.
+        await until(self._admin.lends, "the door gives out a lease", WHOLE_S)
+        await until(whole, f"{pods} pods are ready, and free for the proxy, after a lease", WHOLE_S)
 
     async def _replace(self, stragglers: list[Json]) -> None:
         async with asyncio.TaskGroup() as group:
