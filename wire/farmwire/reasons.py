@@ -1,4 +1,5 @@
-"""The closed lists of reasons: why a caller was refused, how a lease ended, what an agent's 409 says.
+"""The closed lists of reasons: why a caller was refused, how a lease or a dial ended, what an agent's 409 says, why a watch
+was started anew.
 
 They are metric labels, JSON values and log fields alike, so a word stands here once and nowhere else.
 """

@@ -26,7 +26,7 @@ RELIST_AFTER_REFUSALS = 5  # a version from a lost future (a restored store) is 
 
 
 class Watcher:
-    """One for each pool. ``on_change`` is called with every change, first with the whole first list."""
+    """One for each pool. ``on_change`` is called with every change, first with the pods of the first list if it has any."""
 
     def __init__(
         self,

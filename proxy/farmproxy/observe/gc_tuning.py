@@ -12,7 +12,7 @@ _THRESHOLDS = (50_000, 20, 20)
 
 
 def settle() -> None:
-    """Call it once when everything that lives as long as the process exists: it is never looked at again."""
+    """Call it once the modules are loaded: what exists now is never looked at again. What ``lifecycle`` makes, it freezes itself."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)

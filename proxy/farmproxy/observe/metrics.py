@@ -1,6 +1,7 @@
 """Every metric of the proxy, present with 0 from the start: an absent series would freeze the autoscaler.
 
-Counts that belong to an event stand in dicts by their closed label; what the core knows is read at scrape time. The registry is this object's own, so that two proxies in one process never mix.
+Counts that belong to an event stand in dicts by their closed label; what the core knows is read at scrape time. The
+registry is this object's own, so that two proxies in one process never mix.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +32,7 @@ NOTHING = PoolCounts(demand=0, leases=0, held=0, pods=dict.fromkeys(STATES, 0))
 
 class Metrics:
     """``leases_ended[End.DONE].inc()``, ``hold_seconds.observe(s)``; ``bytes_up`` and ``bytes_down`` are plain ints
-    for the driver to add to.
+    for the tunnels to add to.
     """
 
     def __init__(self, pools: Iterable[str]) -> None:
