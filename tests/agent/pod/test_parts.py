@@ -307,7 +307,7 @@ def test_a_priority_is_only_lowered_where_it_can_be_raised(tmp_path, monkeypatch
 
 REAPING = """
 import os, sys, time
-from farmagent import reaper
+from farmagent.chrome import reaper
 assert reaper.adopt_orphans()
 ours = os.fork()
 if not ours:
