@@ -79,7 +79,7 @@ class Simulation:
             self.dial(command)
 
     def answer(self, said: ev.AgentSaid) -> None:
-        pod = self.farm._pools["d"].roster.pods.get(said.pod)  # noqa: SLF001  # StopAsking, the short way
+        pod = self.farm._pools["d"].pod_table.pods.get(said.pod)  # noqa: SLF001  # StopAsking, the short way
         if pod is not None and pod.ask is not None:
             self.tell(said)
 

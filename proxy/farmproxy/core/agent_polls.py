@@ -10,7 +10,7 @@ only while callers are held and nothing is free, at most ``ask_sample`` at once 
 from collections import OrderedDict
 
 from farmproxy.core.commands import AskAgent, StopAsking
-from farmproxy.core.event_context import Timer, Turn
+from farmproxy.core.event_context import EventContext, Timer
 from farmproxy.core.events import PodKey
 from farmproxy.core.pods import AskKind, Pod
 
@@ -29,8 +29,8 @@ Queue = OrderedDict[PodKey, Pod]
 
 
 class Asks:
-    def __init__(self, turn: Turn, pool: str, places: int, sample: int) -> None:
-        self._turn = turn
+    def __init__(self, context: EventContext, pool: str, places: int, sample: int) -> None:
+        self._context = context
         self._pool = pool
         self.places = places
         self.sample = sample
@@ -49,7 +49,7 @@ class Asks:
         """Ask until the recycle limit. A pod that will never be free again is asked once, at once, because the
         same question tells how the lease ended.
         """
-        wait_s = max(0.0, pod.recycle_until - self._turn.now) if pod.leasable else 0.0
+        wait_s = max(0.0, pod.recycle_until - self._context.now) if pod.leasable else 0.0
         self._ask(pod, AskKind.RECYCLE, wait_s, pod.lease)
 
     def doubt(self, pod: Pod) -> None:
@@ -60,12 +60,12 @@ class Asks:
         """Line an unready pod up for its long poll, after a pause if told so."""
         pod.asked_always = always
         if delay_s > 0.0:
-            pod.timer = self._turn.after(delay_s, self._line_up, pod)
+            pod.timer = self._context.after(delay_s, self._line_up, pod)
         else:
             self._line_up(pod)
 
     def set_aside(self, pod: Pod) -> None:
-        pod.ask_after = self._turn.now + SET_ASIDE_EVERY_S
+        pod.ask_after = self._context.now + SET_ASIDE_EVERY_S
         self._enqueue(pod, self.aside)
 
     def fill(self, starving: bool) -> None:
@@ -78,13 +78,13 @@ class Asks:
     def answered(self, pod: Pod) -> AskKind | None:
         """The answer has come: which question it was. Long questions end the growth of pauses."""
         kind = self._close(pod)
-        if self._turn.now - pod.asked_at >= SETTLED_S:
+        if self._context.now - pod.asked_at >= SETTLED_S:
             pod.pause_s = 0.0
         return kind
 
     def pause_after(self, pod: Pod, *, reached: bool) -> float:
         """Seconds to wait before the pod is asked again, 0 if its question took its full wait (two clocks measure it)."""
-        if self._turn.now - pod.asked_at >= (0.9 * pod.ask_wait_s or PAUSE_S):
+        if self._context.now - pod.asked_at >= (0.9 * pod.ask_wait_s or PAUSE_S):
             return 0.0
         return self.grow_pause(pod, PAUSE_MAX_S if reached else PAUSE_LOST_MAX_S)
 
@@ -98,7 +98,7 @@ class Asks:
             self._dequeue(pod)
         if pod.ask is not None:
             self._close(pod)
-            self._turn.do(StopAsking(self._pool, pod.key))
+            self._context.do(StopAsking(self._pool, pod.key))
 
     def _fill_long(self, starving: bool) -> None:
         to_ask = len(self.waiting) + (len(self.quiet) if starving else 0)
@@ -112,7 +112,7 @@ class Asks:
             self.long[pod.key] = pod
             self._ask(pod, AskKind.BUSY, wait_s)
         if to_ask > BURST:
-            self.burst = self._turn.after(BURST_EVERY_S, self._burst_over, None)
+            self.burst = self._context.after(BURST_EVERY_S, self._burst_over, None)
 
     def _next_long(self, starving: bool) -> Pod:
         """The one that was not asked for the longest."""
@@ -122,10 +122,10 @@ class Asks:
     def _end_turn(self, wait_s: float) -> bool:
         """Whether the oldest long poll, begun when there was more room, could be ended for another."""
         oldest = next(iter(self.long.values()))
-        left_s = oldest.asked_at + wait_s + GRACE_S - self._turn.now
+        left_s = oldest.asked_at + wait_s + GRACE_S - self._context.now
         if left_s > 0.0:
             if self.turn_over is None:
-                self.turn_over = self._turn.after(left_s, self._turn_is_over, None)
+                self.turn_over = self._context.after(left_s, self._turn_is_over, None)
             return False
         self.drop(oldest)
         self._line_up(oldest)
@@ -138,12 +138,12 @@ class Asks:
         self.turn_over = None
 
     def _fill_aside(self) -> None:
-        now = self._turn.now
+        now = self._context.now
         while self.aside and self.aside_open < self.sample:
             pod = next(iter(self.aside.values()))
             if pod.ask_after > now:
                 if self.wake is None:
-                    self.wake = self._turn.timers.set(pod.ask_after, self._woken, None)
+                    self.wake = self._context.timers.set(pod.ask_after, self._woken, None)
                 return
             self._dequeue(pod)
             self.aside_open += 1
@@ -155,9 +155,9 @@ class Asks:
 
     def _ask(self, pod: Pod, kind: AskKind, wait_s: float, lease: str | None = None) -> None:
         pod.ask = kind
-        pod.asked_at = self._turn.now
+        pod.asked_at = self._context.now
         pod.ask_wait_s = wait_s
-        self._turn.do(AskAgent(self._pool, pod.key, pod.address, pod.port, wait_s, lease))
+        self._context.do(AskAgent(self._pool, pod.key, pod.address, pod.port, wait_s, lease))
 
     def _close(self, pod: Pod) -> AskKind | None:
         kind, pod.ask = pod.ask, None

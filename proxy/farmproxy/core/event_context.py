@@ -68,7 +68,7 @@ class Timers:
         return len(self._heap) - self._dead
 
 
-class Turn:
+class EventContext:
     """Shared by all parts of a farm, because one event is handled at a time."""
 
     __slots__ = ("now", "out", "timers")

@@ -13,7 +13,7 @@ from farmproxy.core import events as ev
 from farmproxy.core.callers import Caller, Phase
 from farmproxy.core.commands import Command, WakeAt
 from farmproxy.core.errors import IllegalEvent
-from farmproxy.core.event_context import Turn
+from farmproxy.core.event_context import EventContext
 from farmproxy.core.free_pods import Choice
 from farmproxy.core.invariants import check
 from farmproxy.core.limits import Limits
@@ -45,11 +45,11 @@ class Farm:
     """
 
     def __init__(self, limits: Mapping[str, Limits], choice: Choice = Choice.LONGEST_FREE) -> None:
-        self._turn = Turn()
+        self._context = EventContext()
         self._ended = Ended()
         self._callers: dict[str, Caller] = {}
         self._pools = {
-            name: Pool(name, each, self._turn, self._callers, self._ended, choice)
+            name: Pool(name, each, self._context, self._callers, self._ended, choice)
             for name, each in limits.items()
         }
         self._arrivals = 0
@@ -74,9 +74,9 @@ class Farm:
 
         Raises IllegalEvent, with nothing changed, for an unknown pool, id or question, or the wrong moment.
         """
-        out = self._turn.begin(now)
+        out = self._context.begin(now)
         self._handlers[type(event)](event)
-        earliest = self._turn.timers.next_at()
+        earliest = self._context.timers.next_at()
         if earliest < self._wake_at:
             self._wake_at = earliest
             out.append(WakeAt(earliest))
@@ -92,14 +92,14 @@ class Farm:
 
     def set_aside_s(self, pool: str, pod: ev.PodKey, now: float) -> float:
         """How long this pod is set aside from now, 0 when it is not (for the log line of its fault)."""
-        found = self._pools[pool].roster.pods.get(pod)
+        found = self._pools[pool].pod_table.pods.get(pod)
         if found is None or found.state is not SET_ASIDE:
             return 0.0
         return max(0.0, found.aside_until - now)
 
     def check_invariants(self) -> None:
         """Raise BrokenInvariant if any book disagrees with another. O(everything): for tests."""
-        check(self._pools, self._callers, self._door_closed_at, len(self._turn.timers))
+        check(self._pools, self._callers, self._door_closed_at, len(self._context.timers))
 
     def story(self, id_: str) -> list[str]:
         """What happened to a caller (by id) or a pod (by key), oldest first; empty when unknown or too old."""
@@ -111,7 +111,7 @@ class Farm:
         if caller is not None:
             return list(caller.story)
         for pool in self._pools.values():
-            pod = pool.roster.pods.get(id_)
+            pod = pool.pod_table.pods.get(id_)
             if pod is not None:
                 return list(pod.story)
         return list(self._ended.get(id_))
@@ -134,11 +134,11 @@ class Farm:
             label=event.label,
             cost=event.cost,
             seq=self._arrivals,
-            arrived_at=self._turn.now,
+            arrived_at=self._context.now,
             hold_s=event.hold_s,
             max_s=event.max_s,
         )
-        note(caller.story, (self._turn.now, event))
+        note(caller.story, (self._context.now, event))
         pool.arrived(caller, door_closed=self._door_closed_at is not None)
         pool.settle()
 
@@ -174,17 +174,17 @@ class Farm:
 
     def _agent_said(self, event: ev.AgentSaid) -> None:
         pool = self._pool(event.pool)
-        pod = pool.roster.pods.get(event.pod)
+        pod = pool.pod_table.pods.get(event.pod)
         if pod is None or pod.ask is None:
             raise IllegalEvent(f"pod {event.pod} was not asked")
-        pool.verdicts.said(pod, event.free, event.busy)
+        pool.readiness.said(pod, event.free, event.busy)
         pool.settle()
 
     def _time_passed(self, _: ev.TimePassed) -> None:
         """Let what is due act. A pod that turned free goes to a caller before the next deadline is looked at, as it
         would have, had the wake not been late.
         """
-        while self._turn.timers.fire_next(self._turn.now):
+        while self._context.timers.fire_next(self._context.now):
             for pool in self._pools.values():
                 pool.settle()
         self._wake_at = FOREVER  # used up, whether early or late: the next one is asked for anew
@@ -208,5 +208,5 @@ class Farm:
             raise IllegalEvent(f"there is no caller {event.id}")
         if caller.phase not in LEGAL[type(event)]:
             raise IllegalEvent(f"caller {event.id} is {caller.phase.value}: no {type(event).__name__} now")
-        note(caller.story, (self._turn.now, event))
+        note(caller.story, (self._context.now, event))
         return caller, self._pools[caller.pool]

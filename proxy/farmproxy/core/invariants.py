@@ -29,8 +29,8 @@ def check(
         _check_pods(pool)
         _check_callers(pool, mine)
         _check_pairs(pool, mine)
-        _check_asks(pool.asks, list(pool.roster.pods.values()))
-        owned += sum(pod.timer is not None for pod in pool.roster.pods.values())
+        _check_asks(pool.asks, list(pool.pod_table.pods.values()))
+        owned += sum(pod.timer is not None for pod in pool.pod_table.pods.values())
         asks = pool.asks
         owned += sum(timer is not None for timer in (asks.wake, asks.burst, asks.turn_over))
     _must(owned == timers, f"{timers} timers are set, {owned} belong to someone")
@@ -46,20 +46,20 @@ def _must(holds: bool, what: str) -> None:
 
 def _check_pods(pool: Pool) -> None:
     """The states add up to the known pods; free means leasable; what is unknown is in use or forgotten."""
-    roster = pool.roster
-    known = [pod for pod in roster.pods.values() if pod.known]
-    _must(roster.known == len(known), f"{roster.known} pods counted, {len(known)} known")
+    pod_table = pool.pod_table
+    known = [pod for pod in pod_table.pods.values() if pod.known]
+    _must(pod_table.known == len(known), f"{pod_table.known} pods counted, {len(known)} known")
     for state in PodState:
         count = sum(pod.state is state for pod in known)
-        _must(roster.counts[state] == count, f"{roster.counts[state]} {state} counted, {count} are")
+        _must(pod_table.counts[state] == count, f"{pod_table.counts[state]} {state} counted, {count} are")
     wanted = sum(pod.state in (DIALLING, LEASED) and not pod.terminating for pod in known)
-    _must(roster.wanted == wanted, f"{roster.wanted} pods counted in demand, {wanted} are")
-    free = {key for key, pod in roster.pods.items() if pod.state is FREE}
+    _must(pod_table.wanted == wanted, f"{pod_table.wanted} pods counted in demand, {wanted} are")
+    free = {key for key, pod in pod_table.pods.items() if pod.state is FREE}
     _must(
-        len(free) == len(roster.free) and all(key in roster.free for key in free),
+        len(free) == len(pod_table.free) and all(key in pod_table.free for key in free),
         "free pods and their order disagree",
     )
-    for pod in roster.pods.values():
+    for pod in pod_table.pods.values():
         _must(
             pod.leasable or pod.state not in (FREE, SET_ASIDE),
             f"pod {pod.key} is {pod.state}, yet terminating or gone",
@@ -73,7 +73,7 @@ def _check_pods(pool: Pool) -> None:
 def _check_callers(pool: Pool, callers: list[Caller]) -> None:
     """Nobody waits while a pod is free; the queue's books are right; who is here can still end."""
     held = [caller for caller in callers if caller.phase is Phase.HELD]
-    _must(not (held and pool.roster.free), f"{len(held)} callers wait while a pod of {pool.name} is free")
+    _must(not (held and pool.pod_table.free), f"{len(held)} callers wait while a pod of {pool.name} is free")
     _must(len(pool.holds) == len(held), f"{len(pool.holds)} held counted, {len(held)} are")
     _must(pool.holds.cost == sum(caller.cost for caller in held), "the bytes of the held do not add up")
     order = pool.holds.in_order()
@@ -93,8 +93,8 @@ def _check_pairs(pool: Pool, callers: list[Caller]) -> None:
     _must(pool.dialling == len(dialling), f"{pool.dialling} dials counted, {len(dialling)} are")
     _must(pool.leases.keys() == leased.keys(), "the leases and the leased callers disagree")
     for state, pairs in ((DIALLING, dialling), (LEASED, leased)):
-        pods = {pod.lease: pod for pod in pool.roster.pods.values() if pod.state is state}
-        count = sum(pod.state is state for pod in pool.roster.pods.values())
+        pods = {pod.lease: pod for pod in pool.pod_table.pods.values() if pod.state is state}
+        count = sum(pod.state is state for pod in pool.pod_table.pods.values())
         _must(len(pods) == count, f"one caller on two pods that are {state}")
         _must(pods == pairs, f"callers and pods that are {state} disagree")
     for caller in callers:

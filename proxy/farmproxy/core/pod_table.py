@@ -6,7 +6,7 @@ pods cannot drift, and so that leaving a state ends what belonged to it (its tim
 
 from farmproxy.core.agent_polls import Asks
 from farmproxy.core.errors import IllegalTransition
-from farmproxy.core.event_context import Turn
+from farmproxy.core.event_context import EventContext
 from farmproxy.core.events import PodKey, PodSeen
 from farmproxy.core.free_pods import FreePods
 from farmproxy.core.pods import DIALLING, FREE, LEASED, TABLE, Pod, PodState, new_pod
@@ -15,9 +15,9 @@ from farmproxy.core.story import POD_LINES, Ended, note
 BUSY_STATES = frozenset({DIALLING, LEASED})
 
 
-class Roster:
-    def __init__(self, turn: Turn, asks: Asks, free: FreePods, ended: Ended) -> None:
-        self._turn = turn
+class PodTable:
+    def __init__(self, context: EventContext, asks: Asks, free: FreePods, ended: Ended) -> None:
+        self._context = context
         self._asks = asks
         self._ended = ended
         self.free = free
@@ -47,7 +47,7 @@ class Roster:
             if not pod.terminating:
                 self.wanted += (to in BUSY_STATES) - (was in BUSY_STATES)
         self._enter(pod, to)
-        note(pod.story, (self._turn.now, to, why), POD_LINES)
+        note(pod.story, (self._context.now, to, why), POD_LINES)
 
     def forget(self, pod: Pod) -> None:
         if (pod.state, None) not in TABLE:
@@ -55,7 +55,7 @@ class Roster:
         self._leave(pod)
         self._count(pod, -1)
         del self.pods[pod.key]
-        note(pod.story, (self._turn.now, "gone", TABLE[pod.state, None]))
+        note(pod.story, (self._context.now, "gone", TABLE[pod.state, None]))
         self._ended.keep(pod.key, pod.story)
 
     def set_known(self, pod: Pod, known: bool) -> None:
@@ -77,7 +77,7 @@ class Roster:
 
     def _leave(self, pod: Pod) -> None:
         if pod.timer is not None:
-            self._turn.timers.cancel(pod.timer)
+            self._context.timers.cancel(pod.timer)
             pod.timer = None
         if pod.ask is not None or pod.queue is not None:
             self._asks.drop(pod)
@@ -86,5 +86,5 @@ class Roster:
 
     def _enter(self, pod: Pod, state: PodState) -> None:
         if state is FREE:
-            pod.free_since = self._turn.now
+            pod.free_since = self._context.now
             self.free.add(pod)

@@ -9,13 +9,13 @@ from farmwire.reasons import FAULTS, Busy, DialResult, End, Refusal
 from farmproxy.core.agent_polls import Asks
 from farmproxy.core.callers import Caller, Holds, Phase
 from farmproxy.core.commands import AbandonDial, CloseSession, Dial, Refuse
-from farmproxy.core.event_context import Turn
+from farmproxy.core.event_context import EventContext
 from farmproxy.core.events import PodsChanged
 from farmproxy.core.free_pods import Choice, FreePods
 from farmproxy.core.limits import Limits
-from farmproxy.core.pod_table import Roster
+from farmproxy.core.pod_table import PodTable
 from farmproxy.core.pods import DIALLING, Pod
-from farmproxy.core.readiness import Verdicts
+from farmproxy.core.readiness import Readiness
 from farmproxy.core.story import Ended, note
 
 FOREVER = float("inf")
@@ -24,17 +24,23 @@ _NO_MEMORY = "the callers held take all the memory set for them"
 
 class Pool:
     def __init__(
-        self, name: str, limits: Limits, turn: Turn, callers: dict[str, Caller], ended: Ended, choice: Choice
+        self,
+        name: str,
+        limits: Limits,
+        context: EventContext,
+        callers: dict[str, Caller],
+        ended: Ended,
+        choice: Choice,
     ) -> None:
         self.name = name
         self.limits = limits
         self.holds = Holds()
         self.dialling = 0
         self.leases: dict[str, Caller] = {}
-        self.asks = Asks(turn, name, limits.ask_places, limits.ask_sample)
-        self.roster = Roster(turn, self.asks, FreePods(choice), ended)
-        self.verdicts = Verdicts(turn, limits, self.roster, self.asks)
-        self._turn = turn
+        self.asks = Asks(context, name, limits.ask_places, limits.ask_sample)
+        self.pod_table = PodTable(context, self.asks, FreePods(choice), ended)
+        self.readiness = Readiness(context, limits, self.pod_table, self.asks)
+        self._context = context
         self._callers = callers  # of every pool, by id
         self._ended = ended
 
@@ -42,7 +48,7 @@ class Pool:
 
     def arrived(self, caller: Caller, *, door_closed: bool) -> None:
         self._callers[caller.id] = caller
-        free = self.roster.free
+        free = self.pod_table.free
         if door_closed:
             self._refuse(caller, Refusal.DRAINING, "the proxy is shutting down and takes no new callers")
         elif free:
@@ -71,7 +77,7 @@ class Pool:
             self.holds.leave(caller)
         else:
             self._do(caller, AbandonDial(caller.id))
-            self.verdicts.give_back(self._end_dial(caller))
+            self.readiness.give_back(self._end_dial(caller))
         self._end(caller)
 
     # Dials
@@ -80,21 +86,21 @@ class Pool:
         assert caller.pod is not None
         self.dialling -= 1
         self._stop_timer(caller)
-        self.verdicts.leased(caller.pod)
+        self.readiness.leased(caller.pod)
         caller.phase = Phase.LEASED
-        caller.leased_at = self._turn.now
+        caller.leased_at = self._context.now
         self.leases[caller.id] = caller
-        self._expire_at(caller, self._turn.now + caller.max_s)
+        self._expire_at(caller, self._context.now + caller.max_s)
 
     def dial_failed(self, caller: Caller, result: DialResult, busy: Busy | None) -> None:
         pod = self._end_dial(caller)
         if result in FAULTS:
-            self.verdicts.fault(pod)
+            self.readiness.fault(pod)
         elif result is DialResult.BUSY:
-            self.verdicts.refused_busy(pod, busy)
+            self.readiness.refused_busy(pod, busy)
         else:
             # The driver has answered the caller (scope "caller") or found it gone: nothing of it is left.
-            self.verdicts.give_back(pod)
+            self.readiness.give_back(pod)
             self._end(caller)
             return
         caller.avoid = pod.key
@@ -105,11 +111,11 @@ class Pool:
         millisecond away and another caller would have to start over; after its failure there is no more time.
         """
         if caller.hold_s <= 0:
-            if self.roster.free:
-                self._grant(caller, self.roster.free.choose(caller.avoid))
+            if self.pod_table.free:
+                self._grant(caller, self.pod_table.free.choose(caller.avoid))
             else:
                 self._refuse(caller, Refusal.NO_FREE_POD, "every free pod failed the dial, and hold is 0")
-        elif self._turn.now >= caller.deadline:
+        elif self._context.now >= caller.deadline:
             self._refuse_late(caller)
         else:
             self._hold(caller)
@@ -120,17 +126,17 @@ class Pool:
         assert caller.pod is not None
         self._stop_timer(caller)
         del self.leases[caller.id]
-        self.verdicts.ended(caller.pod)
+        self.readiness.ended(caller.pod)
         self._end(caller)
 
     def renewed(self, caller: Caller, max_s: float) -> None:
         self._stop_timer(caller)
-        self._expire_at(caller, self._turn.now + max_s)
+        self._expire_at(caller, self._context.now + max_s)
 
     def _expire_at(self, caller: Caller, at: float) -> None:
         caller.expires_at = at
         if at < FOREVER:
-            caller.timer = self._turn.timers.set(at, self._expired, caller)
+            caller.timer = self._context.timers.set(at, self._expired, caller)
 
     def _expired(self, caller: Caller) -> None:
         caller.timer = None
@@ -141,9 +147,9 @@ class Pool:
 
     def pods_changed(self, event: PodsChanged) -> None:
         for seen in event.seen:
-            self.verdicts.seen(seen)
+            self.readiness.seen(seen)
         for key in event.gone:
-            self.verdicts.gone(key)
+            self.readiness.gone(key)
 
     def settle(self) -> None:
         """Give every free pod to the caller whose turn it is, then ask where nothing is free. Runs after
@@ -151,7 +157,7 @@ class Pool:
         """
         holds, asks = self.holds, self.asks
         if holds.count:
-            free = self.roster.free
+            free = self.pod_table.free
             while holds.count and free:
                 caller = holds.take()
                 self._grant(caller, free.choose(caller.avoid))
@@ -163,7 +169,7 @@ class Pool:
     def _hold(self, caller: Caller) -> None:
         self.holds.add(caller)
         if caller.timer is None and caller.deadline < FOREVER:
-            caller.timer = self._turn.timers.set(caller.deadline, self._deadline, caller)
+            caller.timer = self._context.timers.set(caller.deadline, self._deadline, caller)
 
     def _deadline(self, caller: Caller) -> None:
         caller.timer = None
@@ -172,9 +178,9 @@ class Pool:
             self._refuse_late(caller)
 
     def _grant(self, caller: Caller, pod: Pod) -> None:
-        now = self._turn.now
+        now = self._context.now
         since = max(pod.free_since, caller.arrived_at)
-        self.roster.move(pod, DIALLING, caller.id)
+        self.pod_table.move(pod, DIALLING, caller.id)
         pod.lease = caller.id
         pod.doubted = False
         caller.pod = pod
@@ -221,9 +227,9 @@ class Pool:
 
     def _stop_timer(self, caller: Caller) -> None:
         if caller.timer is not None:
-            self._turn.timers.cancel(caller.timer)
+            self._context.timers.cancel(caller.timer)
             caller.timer = None
 
     def _do(self, caller: Caller, command: Dial | AbandonDial | Refuse | CloseSession) -> None:
-        note(caller.story, (self._turn.now, command))
-        self._turn.do(command)
+        note(caller.story, (self._context.now, command))
+        self._context.do(command)

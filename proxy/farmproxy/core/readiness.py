@@ -8,10 +8,10 @@ the agent's "free" only if a slice has shown ready since that word; otherwise th
 from farmwire.reasons import Busy
 
 from farmproxy.core.agent_polls import Asks
-from farmproxy.core.event_context import Turn
+from farmproxy.core.event_context import EventContext
 from farmproxy.core.events import PodSeen
 from farmproxy.core.limits import Limits
-from farmproxy.core.pod_table import Roster
+from farmproxy.core.pod_table import PodTable
 from farmproxy.core.pods import (
     DIALLING,
     ENGAGED,
@@ -42,19 +42,19 @@ def clear_faults(pod: Pod) -> None:
     pod.aside_s = 0.0
 
 
-class Verdicts:
-    def __init__(self, turn: Turn, limits: Limits, roster: Roster, asks: Asks) -> None:
-        self._turn = turn
+class Readiness:
+    def __init__(self, context: EventContext, limits: Limits, pod_table: PodTable, asks: Asks) -> None:
+        self._context = context
         self._limits = limits
-        self._roster = roster
+        self._pod_table = pod_table
         self._asks = asks
 
     # The slices' word
 
     def seen(self, seen: PodSeen) -> None:
-        pod = self._roster.pods.get(seen.key)
+        pod = self._pod_table.pods.get(seen.key)
         if pod is None:
-            self._roster.add(seen)
+            self._pod_table.add(seen)
             return
         turned = self._remember(pod, seen)
         if pod.terminating:
@@ -73,13 +73,13 @@ class Verdicts:
 
     def gone(self, key: str) -> None:
         """No slice has it. A live dial or lease goes on, and so does the question how a lease ended."""
-        pod = self._roster.pods.get(key)
+        pod = self._pod_table.pods.get(key)
         if pod is None or not pod.known:
             return
         if pod.state in (DIALLING, LEASED) or pod.ask is AskKind.RECYCLE:
-            self._roster.set_known(pod, known=False)
+            self._pod_table.set_known(pod, known=False)
         else:
-            self._roster.forget(pod)
+            self._pod_table.forget(pod)
 
     def _remember(self, pod: Pod, seen: PodSeen) -> bool | None:
         """Take the flags over; True: turned to ready, False: turned to not ready, None: neither."""
@@ -92,11 +92,11 @@ class Verdicts:
             clear_faults(pod)
             pod.pause_s = 0.0
         if not pod.known:
-            self._roster.set_known(pod, known=True)
+            self._pod_table.set_known(pod, known=True)
         # A pod's deletion is never taken back (a slice that says so is a stale twin), an address's may be.
         terminating = seen.terminating or (pod.terminating and not pod.keyed_by_address)
         if terminating is not pod.terminating:
-            self._roster.set_terminating(pod, terminating)
+            self._pod_table.set_terminating(pod, terminating)
         if seen.ready:
             return True if seen.fresh_ready or not was_ready or was_out else None
         return False if was_ready else None
@@ -104,7 +104,7 @@ class Verdicts:
     def _seen_free(self, pod: Pod, turned: bool | None) -> None:
         if turned is not False:
             if pod.ready:
-                self._roster.free.confirm(pod)
+                self._pod_table.free.confirm(pod)
         elif pod.fit:
             # It stays free meanwhile: should it be granted and be busy, the 409 costs nobody anything.
             self._asks.doubt(pod)
@@ -119,7 +119,7 @@ class Verdicts:
             pod.heard(free)
         if free and pod.leasable:
             if pod.state is FREE:
-                self._roster.free.confirm(pod)
+                self._pod_table.free.confirm(pod)
             else:
                 self._free(pod, "its agent says free")
         elif kind is AskKind.RECYCLE:
@@ -140,14 +140,14 @@ class Verdicts:
         slice drops it. No set-aside, because its end would send a caller to dial what is most likely dead.
         """
         if not pod.known:
-            self._roster.forget(pod)
+            self._pod_table.forget(pod)
             return
         pause_s = self._asks.pause_after(pod, reached=free is not None)
-        again_at = self._turn.now + pause_s
+        again_at = self._context.now + pause_s
         if pod.terminating or busy is Busy.DRAINING or again_at >= pod.recycle_until:
             self._unready(pod, "not clean within the recycle limit, or draining", busy=busy)
         else:
-            pod.timer = self._turn.after(pause_s, self._recycle_again, pod)
+            pod.timer = self._context.after(pause_s, self._recycle_again, pod)
 
     def _recycle_again(self, pod: Pod) -> None:
         pod.timer = None
@@ -170,12 +170,12 @@ class Verdicts:
         if pod.known:
             self._unready(pod, f"409 {busy or ''}".rstrip(), always=True, delay_s=delay_s, busy=busy)
         else:
-            self._roster.forget(pod)
+            self._pod_table.forget(pod)
 
     def give_back(self, pod: Pod) -> None:
         """The dial ended without a lease and without a word against the pod."""
         if not pod.known:
-            self._roster.forget(pod)
+            self._pod_table.forget(pod)
         elif pod.terminating or not pod.fit:
             self._unready(pod, "given back while terminating or not ready")
         else:
@@ -187,18 +187,18 @@ class Verdicts:
         pod.faults += 1
         pod.heard(None)
         if not pod.known:
-            self._roster.forget(pod)
+            self._pod_table.forget(pod)
             return
         if pod.terminating:
             self._unready(pod, "a fault while terminating")
             return
-        roster = self._roster
+        pod_table = self._pod_table
         pod.aside_s = next_aside_s(
-            pod, self._limits, others_aside=roster.counts[SET_ASIDE], known=roster.known
+            pod, self._limits, others_aside=pod_table.counts[SET_ASIDE], known=pod_table.known
         )
-        pod.aside_until = self._turn.now + pod.aside_s
-        roster.move(pod, SET_ASIDE, f"fault {pod.faults}, for {pod.aside_s:g} s")
-        pod.timer = self._turn.after(pod.aside_s, self._aside_over, pod)
+        pod.aside_until = self._context.now + pod.aside_s
+        pod_table.move(pod, SET_ASIDE, f"fault {pod.faults}, for {pod.aside_s:g} s")
+        pod.timer = self._context.after(pod.aside_s, self._aside_over, pod)
         self._asks.set_aside(pod)
 
     def _aside_over(self, pod: Pod) -> None:
@@ -209,21 +209,21 @@ class Verdicts:
             self._unready(pod, "its set-aside is over and the slice says not ready")
 
     def leased(self, pod: Pod) -> None:
-        self._roster.move(pod, LEASED, "101")
+        self._pod_table.move(pod, LEASED, "101")
         clear_faults(pod)
         pod.pause_s = 0.0
         pod.heard(None)  # it said "yours", which overtakes any "free" of before
 
     def ended(self, pod: Pod) -> None:
-        self._roster.move(pod, RECYCLING, "the session ended")
-        pod.recycle_until = self._turn.now + self._limits.recycle_s
+        self._pod_table.move(pod, RECYCLING, "the session ended")
+        pod.recycle_until = self._context.now + self._limits.recycle_s
         self._asks.recycle(pod)
 
     # Moves
 
     def _free(self, pod: Pod, why: str) -> None:
         pod.lease = None
-        self._roster.move(pod, FREE, why)
+        self._pod_table.move(pod, FREE, why)
 
     def _unready(
         self, pod: Pod, why: str, *, always: bool = False, delay_s: float = 0.0, busy: Busy | None = None
@@ -232,7 +232,7 @@ class Verdicts:
         be free again.
         """
         pod.lease = None
-        self._roster.move(pod, UNREADY, why)
+        self._pod_table.move(pod, UNREADY, why)
         if not pod.terminating and busy is not Busy.DRAINING:
             self._asks.unready(pod, always=always, delay_s=delay_s)
 
@@ -241,7 +241,7 @@ class Verdicts:
         if pod.state is UNREADY:
             self._asks.drop(pod)
             if pod.timer is not None:
-                self._turn.timers.cancel(pod.timer)
+                self._context.timers.cancel(pod.timer)
                 pod.timer = None
         else:
             self._unready(pod, "terminating")

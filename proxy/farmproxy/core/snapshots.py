@@ -59,7 +59,7 @@ class PoolView:
 
 def demand_of(pool: Pool) -> int:
     """Held, and dialling and leased on pods that are known and not terminating: what the HPA reads."""
-    return len(pool.holds) + pool.roster.wanted
+    return len(pool.holds) + pool.pod_table.wanted
 
 
 def counts_of(pool: Pool) -> PoolCounts:
@@ -67,7 +67,7 @@ def counts_of(pool: Pool) -> PoolCounts:
         demand=demand_of(pool),
         leases=len(pool.leases),
         held=len(pool.holds),
-        pods={str(state): count for state, count in pool.roster.counts.items()},
+        pods={str(state): count for state, count in pool.pod_table.counts.items()},
     )
 
 
@@ -75,7 +75,7 @@ def view_of(pool: Pool, now: float) -> PoolView:
     """Pods that no slice has any more are left out; their leases are not."""
     return PoolView(
         demand=demand_of(pool),
-        pods=[_pod(pod, now) for pod in pool.roster.pods.values() if pod.known],
+        pods=[_pod(pod, now) for pod in pool.pod_table.pods.values() if pod.known],
         held=[_held(caller, now) for caller in pool.holds.in_order()],
         leases=[_lease(caller, now) for caller in pool.leases.values()],
     )

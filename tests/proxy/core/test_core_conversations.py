@@ -164,7 +164,7 @@ def test_an_even_load_on_a_flaky_farm_loses_nobody(talk) -> None:
             else:
                 served.add(command.id)
                 queue += talk.succeed(command.id) + talk.end(command.id)
-        elif isinstance(command, AskAgent) and talk.farm._pools["d"].roster.pods[command.pod].ask:
+        elif isinstance(command, AskAgent) and talk.farm._pools["d"].pod_table.pods[command.pod].ask:
             queue += talk.said(command.pod, free=rng.choice([True, True, False, None]))
     assert len(served) == 60
 

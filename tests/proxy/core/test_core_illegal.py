@@ -44,7 +44,7 @@ def bring_to(talk, phase: str) -> None:
 
 
 def picture(talk) -> object:
-    timers = len(talk.farm._turn.timers)
+    timers = len(talk.farm._context.timers)
     stories = talk.farm.story("c"), talk.farm.story("u1")
     return talk.farm.snapshot(talk.now), talk.farm.counts("d"), timers, stories, talk.farm._arrivals
 
@@ -90,27 +90,27 @@ def test_a_pod_unknown_to_us_may_go(talk) -> None:
 @pytest.mark.parametrize("end", [*PodState, None])
 def test_moves_follow_the_table(talk, start: PodState, end: PodState | None) -> None:
     talk.seen("u1", ready=False)
-    roster = talk.farm._pools["d"].roster
-    pod = roster.pods["u1"]
+    pod_table = talk.farm._pools["d"].pod_table
+    pod = pod_table.pods["u1"]
     pod.state = start
-    roster.counts[PodState.UNREADY] -= 1
-    roster.counts[start] += 1
+    pod_table.counts[PodState.UNREADY] -= 1
+    pod_table.counts[start] += 1
     if start is PodState.FREE:
-        roster.free.add(pod)
-    before = dict(roster.counts)
+        pod_table.free.add(pod)
+    before = dict(pod_table.counts)
     if (start, end) in TABLE:
-        roster.forget(pod) if end is None else roster.move(pod, end, "test")
+        pod_table.forget(pod) if end is None else pod_table.move(pod, end, "test")
         assert end is None or pod.state is end
         return
     with pytest.raises(IllegalTransition):
-        roster.forget(pod) if end is None else roster.move(pod, end, "test")
-    assert (pod.state, roster.counts) == (start, before)
+        pod_table.forget(pod) if end is None else pod_table.move(pod, end, "test")
+    assert (pod.state, pod_table.counts) == (start, before)
 
 
 def test_the_invariants_can_fail(talk) -> None:
     talk.seen("u1")
     talk.lease("c1", "u1")
-    talk.farm._pools["d"].roster.pods["u1"].lease = "another"
+    talk.farm._pools["d"].pod_table.pods["u1"].lease = "another"
     with pytest.raises(BrokenInvariant):
         talk.farm.check_invariants()
 

@@ -345,7 +345,7 @@ class FarmMachine(RuleBasedStateMachine):
         ids = [*self.callers, *KEYS, *self.ends]
         counts = [self.farm.counts(pool) for pool in POOLS]
         stories = [self.farm.story(id_) for id_ in ids]
-        return self.farm.snapshot(self.now), counts, stories, len(self.farm._turn.timers)
+        return self.farm.snapshot(self.now), counts, stories, len(self.farm._context.timers)
 
     # What must always hold
 

@@ -320,7 +320,7 @@ class Agents:
 
     def tell(self, event) -> None:
         self.hear(self.talk.farm.handle(event, self.talk.now))
-        self.talk.wake_at = self.talk.farm._turn.timers.next_at()
+        self.talk.wake_at = self.talk.farm._context.timers.next_at()
 
     def run(self, until: float) -> None:
         while (at := min([*self.answers[:1], (self.talk.wake_at, "")])[0]) < until:

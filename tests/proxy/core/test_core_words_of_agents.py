@@ -16,7 +16,7 @@ def unready(talk, hold_s=300.0):
 
 
 def record(talk, key="u1"):
-    return talk.farm._pools["d"].roster.pods[key]
+    return talk.farm._pools["d"].pod_table.pods[key]
 
 
 def test_a_lease_overtakes_the_agent_s_word(talk) -> None:
