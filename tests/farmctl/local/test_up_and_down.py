@@ -107,6 +107,8 @@ async def test_taken_port(settings, folder, what):
     address = f"{settings.network}.1:{settings.agent_port}" if what == "pod" else getattr(settings, what)
     with socket.socket() as other:
         host, _, port = address.rpartition(":")
+        # A connection of an earlier farm may still wait for its last packets (TIME_WAIT): it listens to nobody.
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind((host, int(port)))
         other.listen()
         with pytest.raises(StageError, match=f"{what}.* {address}: the port is taken") as caught:
