@@ -3,8 +3,6 @@
 Every header that starts with ``Farm-`` belongs to the farm: the proxy strips a caller's own.
 """
 
-PREFIX = "Farm-"
-
 LEASE = "Farm-Lease"  # the lease's id (a ULID); in the request, the 101 and the caller's answer
 JOIN = "Farm-Join"  # in place of Farm-Lease: add a connection to the running lease of this id
 KEY = "Farm-Key"  # secret shared by proxy and agents, when one is set

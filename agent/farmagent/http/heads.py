@@ -79,7 +79,9 @@ class HttpServerSide:
         self._is_head = False
 
     async def next_request(self, *, idle_s: float | None, head_s: float) -> Request | None:
-        """None when the peer closed between requests, or sent none within ``idle_s``. Raises BadRequest (408 when the head takes too long)."""
+        """None when the peer closed between requests, or sent none within ``idle_s``. Raises BadRequest (408 when the head
+        takes too long).
+        """
         if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
             self._h11.start_next_cycle()
         try:

@@ -27,7 +27,6 @@ from farmagent.logs import log
 
 PREPARING_EVERY_S = 1.0
 OPTIONS_DETAIL = 1000  # characters of Chrome's last words that a caller is told
-CLOSE = ("Connection", "close")
 
 
 class KeyFile:

@@ -110,7 +110,7 @@ class Pod:
 
     @property
     def chrome(self) -> Browser | None:
-        """The main Chrome, once it has answered."""
+        """The main Chrome, once the agent is connected to it."""
         browser = self._browsers.get(self._states.main or 0)
         return browser if browser is not None and browser.heartbeat is not None else None
 

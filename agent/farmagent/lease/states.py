@@ -64,7 +64,7 @@ class AgentBegan:
 
 @dataclass(frozen=True, slots=True)
 class ChromeAnswered:
-    """A Chrome answered: for the first time, or again when a spare was promoted."""
+    """A Chrome answered: for the first time, or again: a spare that was promoted, or one that had been silent."""
 
     chrome: int
 

@@ -1,7 +1,7 @@
 """Undoes what a scenario left that was killed midway, on the way of `farmctl up`: found by its record of faults.
 
-In two steps. What lies in the nodes goes before anything else is asked of them: with the API server cut off, or the
-controllers stopped, no repair would come to an end. What lies in the API goes once the manifests are applied.
+In two steps. What lies in the nodes goes before anything else is asked of them: with the API server cut off no
+repair would come to an end. What lies in the API goes once the manifests are applied.
 (`farmctl down` needs neither: a frozen node, or one without a way to it, is removed like any other.)
 """
 

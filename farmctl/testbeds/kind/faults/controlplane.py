@@ -1,4 +1,4 @@
-"""Faults of the control plane itself: the API server taken away, the controllers stopped or made slow.
+"""Faults of the control plane itself: the API server taken away, the controllers made slow.
 
 The API server is cut off by a firewall rule of its node, for everybody, the control plane's other parts too, and its
 connections are reset: that is what its end looks like from outside, and it is undone in a moment. (Moving its manifest
