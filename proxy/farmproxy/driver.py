@@ -30,7 +30,7 @@ from farmproxy.upstream.handshakes import (
     told_by,
     uid_of,
 )
-from farmproxy.upstream.readiness_polls import Questions
+from farmproxy.upstream.readiness_polls import ReadinessPolls
 
 RENEWABLE_MAX_S = 7 * 24 * 3600
 
@@ -68,7 +68,7 @@ class Driver:
         farm: Farm,
         *,
         dials: DialDesk,
-        questions: Questions,
+        readiness_polls: ReadinessPolls,
         book: LeaseBook,
         metrics: Metrics,
         log: FilteringBoundLogger,
@@ -79,7 +79,7 @@ class Driver:
         self.parties: dict[str, Party] = {}
         self.dialling: dict[str, Dialling] = {}
         self._desk = dials
-        self._questions = questions
+        self._readiness_polls = readiness_polls
         self._book = book
         self._metrics = metrics
         self._log = log
@@ -89,15 +89,15 @@ class Driver:
         self._running = False
         self._alarm: Alarm | None = None
         self.endings = Endings(book, metrics, log)
-        questions.tell = self.tell
-        questions.endings = self.endings
+        readiness_polls.dispatch = self.tell
+        readiness_polls.endings = self.endings
         self._do: dict[type[cmd.Command], Callable[..., None]] = {
             cmd.Dial: self._dial,
             cmd.AbandonDial: self._abandon,
             cmd.Refuse: self._refuse,
             cmd.CloseSession: self._close_session,
-            cmd.AskAgent: questions.ask,
-            cmd.StopAsking: questions.stop,
+            cmd.AskAgent: readiness_polls.ask,
+            cmd.StopAsking: readiness_polls.stop,
             cmd.WakeAt: self._wake_at,
         }
 

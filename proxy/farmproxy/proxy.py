@@ -24,10 +24,10 @@ from farmproxy.observe.metrics import Metrics
 from farmproxy.registry.leases import LeaseBook
 from farmproxy.tunnel.lingering_close import Farewells
 from farmproxy.tunnel.tunnels import RelayDesk
-from farmproxy.upstream.agent_client import Asker
+from farmproxy.upstream.agent_client import AgentClient
 from farmproxy.upstream.chrome_versions import Versions
 from farmproxy.upstream.dials import DialDesk
-from farmproxy.upstream.readiness_polls import Questions
+from farmproxy.upstream.readiness_polls import ReadinessPolls
 
 SWEEP_S = 0.25  # precision of all limits but the core's own
 LOGGED_STALL_S = 1.0
@@ -69,17 +69,17 @@ class Proxy:
             keepalive_s=settings.keepalive_s,
             idle_s=settings.lease_idle_s,
         )
-        self.asker = Asker(
+        self.agent_client = AgentClient(
             self.poller,
             clock,
             connect_s=settings.connect_timeout_s,
             answer_s=settings.handshake_timeout_s,
         )
-        self.versions = Versions(self.asker, clock)
+        self.versions = Versions(self.agent_client, clock)
         self.driver = Driver(
             self.farm,
             dials=self.dials,
-            questions=Questions(self.asker),
+            readiness_polls=ReadinessPolls(self.agent_client),
             book=self.book,
             metrics=self.metrics,
             log=log,
@@ -130,7 +130,7 @@ class Proxy:
         if self._alarm is not None:
             self._alarm.stop()
         self.driver.endings.settle_all()
-        self.asker.close()
+        self.agent_client.close()
         self.relays.pipes.close()
         self.poller.stop()
         logs.flush()
@@ -189,8 +189,8 @@ class Proxy:
                 self.log.warning("stalled", for_s=round(late_s, 3))
         self.poller.catch_up()
         logs.flush()
-        self.asker.keeps = self.room() > self._descriptors // 4
-        for each in (self.dials, self.asker, self.relays, self.farewells, self.door, self.book):
+        self.agent_client.keeps = self.room() > self._descriptors // 4
+        for each in (self.dials, self.agent_client, self.relays, self.farewells, self.door, self.book):
             try:
                 each.sweep()
             except Exception as error:

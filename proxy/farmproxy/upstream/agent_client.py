@@ -1,7 +1,7 @@
-"""Questions to agents on kept-alive connections: is the pod free, how did its lease end, which Chrome is it.
+"""Requests to agents on kept-alive connections: is the pod free, how did its lease end, which Chrome is it.
 
-One question at a time a connection. A kept connection that its agent closed meanwhile is no answer: the question is
-asked once more on a new one. Idle connections are given up where descriptors run short.
+One request at a time a connection. A kept connection that its agent closed meanwhile is no answer: the request is
+sent once more on a new one. Idle connections are given up where descriptors run short.
 """
 
 import socket
@@ -17,7 +17,7 @@ Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Response:
     """An agent's answer; ``status`` 0: none came. ``reached``: its machine took the connection."""
 
     status: int
@@ -25,25 +25,25 @@ class Heard:
     reached: bool = True
 
 
-NOT_REACHED = Heard(0, reached=False)
-SILENT = Heard(0)
-OnHeard = Callable[[Heard], None]
+NOT_REACHED = Response(0, reached=False)
+SILENT = Response(0)
+OnResponse = Callable[[Response], None]
 
 
-class Question:
-    """One question under way; ``cancel`` drops it with its connection."""
+class PendingRequest:
+    """One request under way; ``cancel`` drops it with its connection."""
 
-    __slots__ = ("_answer_timer", "_asker", "_link", "address", "on_heard", "over", "text", "tried")
+    __slots__ = ("_answer_timer", "_client", "_link", "address", "on_response", "over", "text", "tried")
 
     def __init__(
-        self, asker: "Asker", address: Address, text: bytes, wait_s: float, on_heard: OnHeard
+        self, client: "AgentClient", address: Address, text: bytes, wait_s: float, on_response: OnResponse
     ) -> None:
-        self._asker = asker
-        self._answer_timer = asker.timer_for(wait_s)
+        self._client = client
+        self._answer_timer = client.timer_for(wait_s)
         self._link: _Link | None = None
         self.address = address
         self.text = text
-        self.on_heard = on_heard
+        self.on_response = on_response
         self.over = False
         self.tried = 0
 
@@ -54,21 +54,21 @@ class Question:
     def try_again(self) -> None:
         """Put it on an idle connection, or on a new one after a kept one had turned out to be closed."""
         self.tried += 1
-        self._link = self._asker.take_link(self.address, fresh=self.tried > 1)
+        self._link = self._client.take_link(self.address, fresh=self.tried > 1)
         if self._link is None:
-            self._asker.later(self, SILENT)
+            self._client.later(self, SILENT)
         else:
             self._link.ask(self)
 
-    def heard(self, heard: Heard) -> None:
+    def finish(self, response: Response) -> None:
         if not self.over:
             self._end()
-            self.on_heard(heard)
+            self.on_response(response)
 
     def time_is_up(self) -> None:
         if not self.over:
             self.cancel()
-            self.on_heard(SILENT)
+            self.on_response(SILENT)
 
     def cancel(self) -> None:
         self._end()
@@ -80,7 +80,7 @@ class Question:
         self._answer_timer.stop(self)
 
 
-class Asker:
+class AgentClient:
     """All connections to agents that are not leases."""
 
     def __init__(
@@ -97,34 +97,34 @@ class Asker:
         self._clock = clock
         self._answer_s = answer_s
         self.keeps = True
-        self._timers: dict[int, Timeouts[Question]] = {}
+        self._timers: dict[int, Timeouts[PendingRequest]] = {}
         self._idle: dict[Address, _Link] = {}
-        self._unaskable: list[tuple[Question, Heard]] = []
+        self._unaskable: list[tuple[PendingRequest, Response]] = []
 
-    def ask(self, address: Address, target: str, wait_s: float, on_heard: OnHeard) -> Question:
-        """GET ``target``; ``on_heard`` is called once, later, unless the question is cancelled."""
+    def ask(self, address: Address, target: str, wait_s: float, on_response: OnResponse) -> PendingRequest:
+        """GET ``target``; ``on_response`` is called once, later, unless the request is cancelled."""
         host = authority(*address)
         text = f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1")
-        question = Question(self, address, text, wait_s, on_heard)
-        question.begin()
-        return question
+        request = PendingRequest(self, address, text, wait_s, on_response)
+        request.begin()
+        return request
 
     def sweep(self) -> None:
         for link in self.connect.expired():
             link.fail(NOT_REACHED)
         for timer in self._timers.values():
-            for question in timer.expired():
-                question.time_is_up()
+            for request in timer.expired():
+                request.time_is_up()
         unaskable, self._unaskable = self._unaskable, []
-        for question, heard in unaskable:
-            question.heard(heard)
+        for request, response in unaskable:
+            request.finish(response)
 
-    def later(self, question: Question, heard: Heard) -> None:
-        """Answer at the next sweep: ``on_heard`` is never called from ``ask`` itself."""
-        self._unaskable.append((question, heard))
+    def later(self, request: PendingRequest, response: Response) -> None:
+        """Answer at the next sweep: ``on_response`` is never called from ``ask`` itself."""
+        self._unaskable.append((request, response))
 
-    def timer_for(self, wait_s: float) -> "Timeouts[Question]":
-        """The timer of questions that wait about so long (whole seconds, so that there are few timers)."""
+    def timer_for(self, wait_s: float) -> "Timeouts[PendingRequest]":
+        """The timer of requests that wait about so long (whole seconds, so that there are few timers)."""
         whole = int(wait_s) + 1
         timer = self._timers.get(whole)
         if timer is None:
@@ -167,45 +167,45 @@ class Asker:
 class _Link:
     """One connection to an agent."""
 
-    __slots__ = ("_asker", "_buffer", "_connected", "_question", "_used", "address", "sock")
+    __slots__ = ("_buffer", "_client", "_connected", "_request", "_used", "address", "sock")
 
-    def __init__(self, asker: Asker, address: Address) -> None:
-        self._asker = asker
+    def __init__(self, client: AgentClient, address: Address) -> None:
+        self._client = client
         self._buffer = bytearray()
-        self._question: Question | None = None
+        self._request: PendingRequest | None = None
         self._connected = False
         self._used = False  # carried an answer before: it may have been closed since
         self.address = address
         self.sock = outgoing(address[0])
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.connect_ex(address)  # an error is reported by the poller as well
-        asker.poller.watch(self.sock, WRITE, self._on_connected)
-        asker.connect.start(self)
+        client.poller.watch(self.sock, WRITE, self._on_connected)
+        client.connect.start(self)
 
-    def ask(self, question: Question) -> None:
-        self._question = question
+    def ask(self, request: PendingRequest) -> None:
+        self._request = request
         if self._connected:
-            self._send(question)
+            self._send(request)
 
     def close(self) -> None:
-        self._question = None
-        self._asker.connect.stop(self)
-        self._asker.forget(self)
-        self._asker.poller.close(self.sock)
+        self._request = None
+        self._client.connect.stop(self)
+        self._client.forget(self)
+        self._client.poller.close(self.sock)
 
-    def fail(self, heard: Heard) -> None:
-        question, used = self._question, self._used
+    def fail(self, response: Response) -> None:
+        request, used = self._request, self._used
         self.close()
-        if question is None:
+        if request is None:
             return
-        if used and not self._buffer and question.tried == 1:
-            question.try_again()
+        if used and not self._buffer and request.tried == 1:
+            request.try_again()
         else:
-            question.heard(heard)
+            request.finish(response)
 
-    def _send(self, question: Question) -> None:
+    def _send(self, request: PendingRequest) -> None:
         try:
-            self.sock.send(question.text)
+            self.sock.send(request.text)
         except OSError:
             self.fail(NOT_REACHED if not self._used else SILENT)
 
@@ -214,11 +214,11 @@ class _Link:
             self.fail(NOT_REACHED)
             return
         self._connected = True
-        self._asker.connect.stop(self)
-        self._asker.poller.change(self.sock, READ)
-        self._asker.poller.hand_over(self.sock, self._on_answer)
-        if self._question is not None:
-            self._send(self._question)
+        self._client.connect.stop(self)
+        self._client.poller.change(self.sock, READ)
+        self._client.poller.hand_over(self.sock, self._on_answer)
+        if self._request is not None:
+            self._send(self._request)
 
     def _on_answer(self, _mask: int) -> None:
         try:
@@ -227,7 +227,7 @@ class _Link:
             return
         except OSError:
             data = b""
-        if not data or self._question is None:
+        if not data or self._request is None:
             self.fail(SILENT)  # closed, or speaking without being asked
             return
         self._buffer += data
@@ -245,14 +245,14 @@ class _Link:
         whole = head.size + head.body
         if len(self._buffer) < whole:
             return
-        question, body = self._question, bytes(self._buffer[head.size : whole])
+        request, body = self._request, bytes(self._buffer[head.size : whole])
         clean = len(self._buffer) == whole and b"close" not in head.fields.get(b"connection", b"").lower()
         self._buffer.clear()
-        self._question = None
+        self._request = None
         self._used = True
         if clean:
-            self._asker.keep(self)
+            self._client.keep(self)
         else:
             self.close()
-        assert question is not None
-        question.heard(Heard(head.status, body))
+        assert request is not None
+        request.finish(Response(head.status, body))

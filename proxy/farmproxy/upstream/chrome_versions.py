@@ -9,7 +9,7 @@ import msgspec
 from farmwire import paths
 
 from farmproxy.core.events import PodsChanged
-from farmproxy.upstream.agent_client import Address, Asker, Heard
+from farmproxy.upstream.agent_client import Address, AgentClient, Response
 
 KEPT_S = 60.0
 RETRY_S = 5.0  # after an agent that could not be asked
@@ -24,8 +24,8 @@ SYNTHETIC = {
 
 
 class Versions:
-    def __init__(self, asker: Asker, clock: Callable[[], float]) -> None:
-        self._asker = asker
+    def __init__(self, agent_client: AgentClient, clock: Callable[[], float]) -> None:
+        self._agent_client = agent_client
         self._clock = clock
         self._learnt: dict[str, dict[str, str]] = {}
         self._ask_after: dict[str, float] = {}
@@ -56,16 +56,16 @@ class Versions:
         # The last one seen ready: the likeliest to be there.
         address = pods[next(reversed(pods))]
 
-        def heard(answer: Heard) -> None:
-            self._heard(pool, answer)
+        def on_response(response: Response) -> None:
+            self._on_response(pool, response)
 
-        self._asker.ask(address, paths.JSON_VERSION, 0.0, heard)
+        self._agent_client.ask(address, paths.JSON_VERSION, 0.0, on_response)
 
-    def _heard(self, pool: str, answer: Heard) -> None:
-        if answer.status != 200:
+    def _on_response(self, pool: str, response: Response) -> None:
+        if response.status != 200:
             return
         try:
-            told = msgspec.json.decode(answer.body, type=dict[str, object])
+            told = msgspec.json.decode(response.body, type=dict[str, object])
         except (msgspec.MsgspecError, RecursionError):  # nested too deeply
             return
         found = {name: value for name in _FIELDS if isinstance(value := told.get(name), str)}

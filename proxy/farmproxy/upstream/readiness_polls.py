@@ -9,7 +9,7 @@ from farmwire.reasons import Busy, End
 from farmproxy.core.commands import AskAgent, StopAsking
 from farmproxy.core.events import AgentSaid, Event
 from farmproxy.registry.lease_log import Endings
-from farmproxy.upstream.agent_client import Asker, Heard, Question
+from farmproxy.upstream.agent_client import AgentClient, PendingRequest, Response
 
 _BUSY = {str(busy): busy for busy in Busy}
 _ENDS = {str(end): end for end in End}
@@ -26,15 +26,15 @@ class _Ready(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Ready).decode
 
 
-class Questions:
-    """At most one a pod; ``tell`` and ``endings`` are set by the driver."""
+class ReadinessPolls:
+    """At most one a pod; ``dispatch`` and ``endings`` are set by the driver."""
 
-    __slots__ = ("_asker", "_under_way", "endings", "tell")
+    __slots__ = ("_agent_client", "_under_way", "dispatch", "endings")
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
-        self._under_way: dict[tuple[str, str], tuple[Question, str | None]] = {}
-        self.tell: Callable[[Event], None]
+    def __init__(self, agent_client: AgentClient) -> None:
+        self._agent_client = agent_client
+        self._under_way: dict[tuple[str, str], tuple[PendingRequest, str | None]] = {}
+        self.dispatch: Callable[[Event], None]
         self.endings: Endings
 
     def ask(self, command: AskAgent) -> None:
@@ -44,31 +44,31 @@ class Questions:
             target += f"&lease={command.lease}"
             self.endings.asked(command.lease)
 
-        def heard(answer: Heard) -> None:
-            self._heard(key, answer)
+        def on_response(response: Response) -> None:
+            self._on_response(key, response)
 
-        question = self._asker.ask((command.address, command.port), target, command.wait_s, heard)
-        self._under_way[key] = (question, command.lease)
+        request = self._agent_client.ask((command.address, command.port), target, command.wait_s, on_response)
+        self._under_way[key] = (request, command.lease)
 
     def stop(self, command: StopAsking) -> None:
-        question, lease = self._under_way.pop((command.pool, command.pod))
-        question.cancel()
+        request, lease = self._under_way.pop((command.pool, command.pod))
+        request.cancel()
         if lease is not None:
             self.endings.heard(lease, None, reached=True)
 
-    def _heard(self, key: tuple[str, str], answer: Heard) -> None:
+    def _on_response(self, key: tuple[str, str], response: Response) -> None:
         _, lease = self._under_way.pop(key)
-        ready = _read(answer)
+        ready = _read(response)
         if lease is not None:
             told = _ENDS.get(ready.end or "") if ready.lease == lease else None
-            self.endings.heard(lease, told, reached=answer.reached)
-        free = {200: True, 503: False}.get(answer.status)
+            self.endings.heard(lease, told, reached=response.reached)
+        free = {200: True, 503: False}.get(response.status)
         busy = _BUSY.get(ready.reason or "") if free is False else None
-        self.tell(AgentSaid(*key, free, busy))
+        self.dispatch(AgentSaid(*key, free, busy))
 
 
-def _read(answer: Heard) -> _Ready:
+def _read(response: Response) -> _Ready:
     try:
-        return _decode(answer.body)
+        return _decode(response.body)
     except (msgspec.MsgspecError, RecursionError):  # nested too deeply
         return _Ready()

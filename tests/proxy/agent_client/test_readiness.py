@@ -6,21 +6,21 @@ from types import SimpleNamespace
 import pytest
 from farmproxy.core.commands import AskAgent, StopAsking
 from farmproxy.core.events import AgentSaid
-from farmproxy.upstream.agent_client import NOT_REACHED, SILENT, Heard
-from farmproxy.upstream.readiness_polls import Questions
+from farmproxy.upstream.agent_client import NOT_REACHED, SILENT, Response
+from farmproxy.upstream.readiness_polls import ReadinessPolls
 from farmwire.reasons import Busy, End
 
 
-class Asker:
+class AgentClient:
     def __init__(self):
         self.asked = []
-        self.on_heard = []
+        self.on_response = []
         self.cancelled = []
 
-    def ask(self, address, target, wait_s, on_heard):
+    def ask(self, address, target, wait_s, on_response):
         number = len(self.asked)
         self.asked.append((address, target, wait_s))
-        self.on_heard.append(on_heard)
+        self.on_response.append(on_response)
         return SimpleNamespace(cancel=lambda: self.cancelled.append(number))
 
 
@@ -37,16 +37,16 @@ class Ends:
 
 class Asked:
     def __init__(self):
-        self.asker, self.ends, self.events = Asker(), Ends(), []
-        self.questions = Questions(self.asker)
-        self.questions.tell = self.events.append
-        self.questions.endings = self.ends
+        self.agent_client, self.ends, self.events = AgentClient(), Ends(), []
+        self.readiness_polls = ReadinessPolls(self.agent_client)
+        self.readiness_polls.dispatch = self.events.append
+        self.readiness_polls.endings = self.ends
 
     def ask(self, pod="u1", *, lease=None):
-        self.questions.ask(AskAgent("p", pod, "10.0.0.9", 9222, 2.5, lease))
+        self.readiness_polls.ask(AskAgent("p", pod, "10.0.0.9", 9222, 2.5, lease))
 
     def answers(self, status, told, number=0):
-        self.asker.on_heard[number](Heard(status, json.dumps(told).encode()))
+        self.agent_client.on_response[number](Response(status, json.dumps(told).encode()))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def asked():
 def test_what_an_agent_is_asked(asked):
     asked.ask()
     asked.ask("u2", lease="L1")
-    assert asked.asker.asked == [
+    assert asked.agent_client.asked == [
         (("10.0.0.9", 9222), "/readyz?wait=2.500", 2.5),
         (("10.0.0.9", 9222), "/readyz?wait=2.500&lease=L1", 2.5),
     ]
@@ -87,7 +87,7 @@ def test_what_the_core_is_told(asked, status, told, free, busy):
 @pytest.mark.parametrize("body", [b"", b"not json", b"[]", b'{"reason": 3}', b"[" * 5000])
 def test_an_answer_that_cannot_be_read_has_its_status_only(asked, body):
     asked.ask(lease="L1")
-    asked.asker.on_heard[0](Heard(200, body))
+    asked.agent_client.on_response[0](Response(200, body))
     assert asked.events == [AgentSaid("p", "u1", True, None)]
     assert asked.ends.told[1:] == [("L1", None, True)]
 
@@ -111,7 +111,7 @@ def test_how_the_lease_ended_is_the_agent_s_word_on_this_very_lease(asked, told,
 @pytest.mark.parametrize(("answer", "reached"), [(NOT_REACHED, False), (SILENT, True)])
 def test_no_answer_says_whether_the_agent_was_reached(asked, answer, reached):
     asked.ask(lease="L1")
-    asked.asker.on_heard[0](answer)
+    asked.agent_client.on_response[0](answer)
     assert asked.ends.told[1:] == [("L1", None, reached)]
     assert asked.events == [AgentSaid("p", "u1", None, None)]
 
@@ -119,11 +119,11 @@ def test_no_answer_says_whether_the_agent_was_reached(asked, answer, reached):
 def test_a_stopped_question_is_cancelled_and_its_lease_ended_as_the_proxy_saw(asked):
     asked.ask("u1", lease="L1")
     asked.ask("u2")
-    asked.questions.stop(StopAsking("p", "u1"))
-    assert asked.asker.cancelled == [0]
+    asked.readiness_polls.stop(StopAsking("p", "u1"))
+    assert asked.agent_client.cancelled == [0]
     assert asked.ends.told == [("asked", "L1"), ("L1", None, True)]
-    asked.questions.stop(StopAsking("p", "u2"))
-    assert asked.asker.cancelled == [0, 1]
+    asked.readiness_polls.stop(StopAsking("p", "u2"))
+    assert asked.agent_client.cancelled == [0, 1]
     assert len(asked.ends.told) == 2
     assert asked.events == []
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 from farmproxy.net.poller import Poller
-from farmproxy.upstream.agent_client import Asker
+from farmproxy.upstream.agent_client import AgentClient
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -60,11 +60,11 @@ class Asking:
         self.now = 0.0
         self.poller = Poller(lambda error, handler: self.bugs.append(error))
         self.poller.start(asyncio.get_running_loop())
-        self.asker = Asker(self.poller, lambda: self.now, connect_s=2, answer_s=2)
+        self.agent_client = AgentClient(self.poller, lambda: self.now, connect_s=2, answer_s=2)
 
     def begin(self, address, wait_s=0.0):
         heard = asyncio.get_running_loop().create_future()
-        question = self.asker.ask(address, "/readyz?wait=1", wait_s, heard.set_result)
+        question = self.agent_client.ask(address, "/readyz?wait=1", wait_s, heard.set_result)
         assert not heard.done()
         return question, heard
 
@@ -76,7 +76,7 @@ class Asking:
 async def asking():
     asking = Asking()
     yield asking
-    asking.asker.close()
+    asking.agent_client.close()
     asking.poller.stop()
     assert asking.bugs == []
 
@@ -127,7 +127,7 @@ async def test_of_two_connections_to_an_agent_one_is_kept_and_the_other_closed(a
     assert len(asking.poller.handlers) == 1
     await asking.ask(agent.address)
     assert agent.connections == 2
-    asking.asker.close()
+    asking.agent_client.close()
     assert len(asking.poller.handlers) == 0
 
 
@@ -179,10 +179,10 @@ async def test_a_hanging_agent_is_given_up_after_its_wait_and_a_little(asking, n
     while not agent.requests:
         await asyncio.sleep(0.005)
     asking.now = 32.9
-    asking.asker.sweep()
+    asking.agent_client.sweep()
     assert not heard.done()
     asking.now = 33.1
-    asking.asker.sweep()
+    asking.agent_client.sweep()
     assert heard.result().status == 0
 
 
@@ -200,7 +200,7 @@ async def test_a_cancelled_question_is_never_answered(asking, new_agent):
 async def test_idle_connections_are_given_up_where_descriptors_are_few(asking, new_agent):
     agent = await new_agent(ANSWER, ANSWER)
     await asking.ask(agent.address)
-    asking.asker.keeps = False
+    asking.agent_client.keeps = False
     await asking.ask(agent.address)
     assert len(asking.poller.handlers) == 0
 
@@ -214,7 +214,7 @@ async def test_no_descriptor_at_all_is_silence_a_little_later(asking, new_agent,
     monkeypatch.setattr("farmproxy.upstream.agent_client.outgoing", none_left)
     _, heard = asking.begin(agent.address)
     assert not heard.done()
-    asking.asker.sweep()
+    asking.agent_client.sweep()
     assert heard.result().status == 0
 
 
@@ -234,10 +234,10 @@ async def test_an_address_that_takes_no_connection_was_not_reached(asking, new_a
     agent = await new_agent()
     _, heard = asking.begin(agent.address)
     asking.now = 1.9
-    asking.asker.sweep()
+    asking.agent_client.sweep()
     assert not heard.done()
     asking.now = 2.1  # nothing came from the network meanwhile
-    asking.asker.sweep()
+    asking.agent_client.sweep()
     assert (heard.result().status, heard.result().reached) == (0, False)
     assert len(asking.poller.handlers) == 0
 
@@ -246,33 +246,33 @@ async def test_a_cancelled_question_takes_its_connection_and_timers_along(asking
     agent = await new_agent(...)
     question, heard = asking.begin(agent.address)
     question.cancel()
-    assert len(asking.poller.handlers) == len(asking.asker.connect) == 0
-    assert [len(timer) for timer in asking.asker._timers.values()] == [0]
+    assert len(asking.poller.handlers) == len(asking.agent_client.connect) == 0
+    assert [len(timer) for timer in asking.agent_client._timers.values()] == [0]
     heard.cancel()
 
 
 async def test_an_answered_question_leaves_no_timer(asking, new_agent):
     agent = await new_agent(ANSWER)
     await asking.ask(agent.address)
-    assert [len(timer) for timer in asking.asker._timers.values()] == [0]
-    assert len(asking.asker.connect) == 0
+    assert [len(timer) for timer in asking.agent_client._timers.values()] == [0]
+    assert len(asking.agent_client.connect) == 0
 
 
 async def test_a_kept_connection_that_its_agent_closes_is_forgotten(asking, new_agent):
     agent = await new_agent(ANSWER)
     await asking.ask(agent.address)
-    assert len(asking.asker._idle) == 1
+    assert len(asking.agent_client._idle) == 1
     await agent.stop()
     async with asyncio.timeout(5):
         while asking.poller.handlers:
             await asyncio.sleep(0)
-    assert asking.asker._idle == {}
+    assert asking.agent_client._idle == {}
 
 
 async def test_a_kept_connection_that_cannot_be_written_to_is_replaced(asking, new_agent):
     agent = await new_agent(ANSWER, ANSWER)
     await asking.ask(agent.address)
-    asking.asker._idle[agent.address].sock.shutdown(socket.SHUT_WR)
+    asking.agent_client._idle[agent.address].sock.shutdown(socket.SHUT_WR)
     assert (await asking.ask(agent.address)).status == 200
 
 
@@ -281,8 +281,8 @@ async def test_few_idle_connections_are_closed_at_a_time(asking, new_agent):
     agents = [await new_agent(ANSWER) for _ in range(20)]
     for agent in agents:
         await asking.ask(agent.address)
-    asking.asker.keeps = False
+    asking.agent_client.keeps = False
     agent = await new_agent(ANSWER)
     await asking.ask(agent.address)
-    assert len(asking.asker._idle) == 4
-    assert agents[-1].address in asking.asker._idle  # the oldest went
+    assert len(asking.agent_client._idle) == 4
+    assert agents[-1].address in asking.agent_client._idle  # the oldest went

@@ -74,7 +74,7 @@ class Dialling:
         return dict(line.split(": ", 1) for line in lines if line)
 
 
-class Questions:
+class ReadinessPolls:
     def __init__(self):
         self.asked = []
         self.stopped = []
@@ -109,14 +109,14 @@ class DrivenFarm:
         self.core = Farm({"p": limits})
         self.closed = []
         self.desk = SimpleNamespace(poller=SimpleNamespace(close=self.closed.append))
-        self.questions = Questions()
+        self.readiness_polls = ReadinessPolls()
         self.book = LeaseBook(self.clock)
         self.metrics = Metrics(["p"])
         self.log = Lines()
         self.driver = Driver(
             self.core,
             dials=self.desk,
-            questions=self.questions,
+            readiness_polls=self.readiness_polls,
             book=self.book,
             metrics=self.metrics,
             log=structlog.wrap_logger(structlog.PrintLogger(), processors=[self.log]),

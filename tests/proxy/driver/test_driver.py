@@ -53,7 +53,7 @@ async def test_a_lease_from_arrival_to_its_one_line_in_the_log(drive):
     assert farm.log.of("lease-ended") == []  # its agent is asked first
     assert "SessionEnded" in farm.core.story("c1")[-1]
     assert "'done'" in farm.core.story("c1")[-1]
-    assert farm.questions.asked == [AskAgent("p", "u1", "10.0.0.9", 9222, 30.0, "c1")]
+    assert farm.readiness_polls.asked == [AskAgent("p", "u1", "10.0.0.9", 9222, 30.0, "c1")]
     farm.driver.endings.heard("c1", End.BROWSER_DIED, reached=True)
     (line,) = farm.log.of("lease-ended")
     assert (line["end"], line["pod"], line["dials"]) == (End.BROWSER_DIED, "pod-u1", 1)
@@ -163,7 +163,7 @@ async def test_a_busy_pod_is_no_fault(drive):
     farm.dial("c1").ends(Failed(DialResult.BUSY, Busy.DRAINING))
     assert (party.told, farm.count(DialResult.BUSY)) == ([], 1)
     assert farm.log.of("set-aside") == []
-    assert farm.questions.asked == []  # the agent's own word: it drains, and is not asked again
+    assert farm.readiness_polls.asked == []  # the agent's own word: it drains, and is not asked again
 
 
 async def test_a_connection_that_broke_before_the_first_byte_is_closed_and_another_pod_dialled(drive):
@@ -348,7 +348,7 @@ async def test_a_question_of_no_more_use_is_stopped(drive):
     farm.seen("u1", ready=False)  # a doubt: its agent is asked, and it is granted meanwhile
     farm.arrive("c2")
     farm.arrive("c3")
-    assert farm.questions.stopped == [StopAsking("p", "u1")]
+    assert farm.readiness_polls.stopped == [StopAsking("p", "u1")]
 
 
 # The idle limit is the lease's, over all its connections
@@ -417,7 +417,7 @@ async def test_an_illegal_event_is_logged_and_harms_nobody(drive):
     assert [line["level"] for line in lines] == ["error", "error"]
     assert "nobody" in lines[1]["detail"]
     farm.driver.session_ended(party, End.DONE)
-    assert farm.questions.asked[0].lease == "c1"
+    assert farm.readiness_polls.asked[0].lease == "c1"
 
 
 async def test_what_is_told_inside_a_command_is_handled_after_it_and_before_tell_returns(drive):
