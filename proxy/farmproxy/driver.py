@@ -18,7 +18,7 @@ from farmproxy.core.farm import Farm
 from farmproxy.net.sockets import authority
 from farmproxy.net.wakeups import Alarm
 from farmproxy.observe.metrics import Metrics
-from farmproxy.registry.lease_log import Endings
+from farmproxy.registry.lease_log import LeaseLog
 from farmproxy.registry.leases import Kind, Lease, LeaseBook
 from farmproxy.upstream.dials import DialDesk, Dialling, Exhausted
 from farmproxy.upstream.handshakes import (
@@ -88,9 +88,9 @@ class Driver:
         self._events: deque[ev.Event] = deque()
         self._running = False
         self._alarm: Alarm | None = None
-        self.endings = Endings(book, metrics, log)
+        self.lease_log = LeaseLog(book, metrics, log)
         readiness_polls.dispatch = self.tell
-        readiness_polls.endings = self.endings
+        readiness_polls.lease_log = self.lease_log
         self._do: dict[type[cmd.Command], Callable[..., None]] = {
             cmd.Dial: self._dial,
             cmd.AbandonDial: self._abandon,
@@ -144,7 +144,7 @@ class Driver:
         self._book.ended(lease, end)
         for join in list(lease.joins or ()):
             join.close(end)
-        self.endings.begin(lease)
+        self.lease_log.begin(lease)
         self.tell(ev.SessionEnded(lease.id, end))
 
     def renew(self, lease: Lease, max_s: float) -> None:
@@ -179,7 +179,7 @@ class Driver:
         for command in commands:
             self._do[type(command)](command)
         if type(event) is ev.SessionEnded:
-            self.endings.unless_asked(event.id)
+            self.lease_log.unless_asked(event.id)
 
     # --- commands
 

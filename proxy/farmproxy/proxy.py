@@ -22,7 +22,7 @@ from farmproxy.net.wakeups import Alarm
 from farmproxy.observe import logs
 from farmproxy.observe.metrics import Metrics
 from farmproxy.registry.leases import LeaseBook
-from farmproxy.tunnel.lingering_close import Farewells
+from farmproxy.tunnel.lingering_close import LingeringClose
 from farmproxy.tunnel.tunnels import RelayDesk
 from farmproxy.upstream.agent_client import AgentClient
 from farmproxy.upstream.chrome_versions import Versions
@@ -58,11 +58,11 @@ class Proxy:
         self._descriptors = descriptors - 64  # for the log, the admin port, the watch
         self.poller = Poller(self._on_bug)
         self.book = LeaseBook(clock)
-        self.farewells = Farewells(self.poller, clock)
+        self.lingering_close = LingeringClose(self.poller, clock)
         self.dials = DialDesk(self.poller, settings, clock)
         self.relays = RelayDesk(
             self.poller,
-            self.farewells,
+            self.lingering_close,
             self.metrics,
             clock,
             stall_s=settings.stall_s,
@@ -92,7 +92,7 @@ class Proxy:
             driver=self.driver,
             dials=self.dials,
             relays=self.relays,
-            farewells=self.farewells,
+            lingering_close=self.lingering_close,
             book=self.book,
             tokens=tokens,
             metrics=self.metrics,
@@ -129,7 +129,7 @@ class Proxy:
             self._sweeping.cancel()
         if self._alarm is not None:
             self._alarm.stop()
-        self.driver.endings.settle_all()
+        self.driver.lease_log.settle_all()
         self.agent_client.close()
         self.relays.pipes.close()
         self.poller.stop()
@@ -146,7 +146,7 @@ class Proxy:
     @property
     def busy(self) -> bool:
         """Whether anything is left that a drain waits for."""
-        return bool(self.driver.parties) or len(self.farewells) > 0
+        return bool(self.driver.parties) or len(self.lingering_close) > 0
 
     # --- for the admin port
 
@@ -190,7 +190,7 @@ class Proxy:
         self.poller.catch_up()
         logs.flush()
         self.agent_client.keeps = self.room() > self._descriptors // 4
-        for each in (self.dials, self.agent_client, self.relays, self.farewells, self.door, self.book):
+        for each in (self.dials, self.agent_client, self.relays, self.lingering_close, self.door, self.book):
             try:
                 each.sweep()
             except Exception as error:

@@ -204,7 +204,7 @@ class Connection:
             return False
         if last or sent < len(data):  # who asks without reading gets no further answer
             self._door.heads.stop(self)
-            self._door.farewells.say(self.sock, data[sent:])
+            self._door.lingering_close.say(self.sock, data[sent:])
             return False
         self._door.heads.start(self)
         self._served = True

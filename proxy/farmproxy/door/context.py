@@ -19,7 +19,7 @@ from farmproxy.net.sockets import Socket
 from farmproxy.net.timeouts import Timeouts
 from farmproxy.observe.metrics import Metrics
 from farmproxy.registry.leases import Lease, LeaseBook
-from farmproxy.tunnel.lingering_close import Farewells
+from farmproxy.tunnel.lingering_close import LingeringClose
 from farmproxy.tunnel.tunnels import RelayDesk
 from farmproxy.upstream.chrome_versions import Versions
 from farmproxy.upstream.dials import DialDesk
@@ -64,7 +64,7 @@ class Door:
         driver: Driver,
         dials: DialDesk,
         relays: RelayDesk,
-        farewells: Farewells,
+        lingering_close: LingeringClose,
         book: LeaseBook,
         tokens: Tokens,
         metrics: Metrics,
@@ -79,7 +79,7 @@ class Door:
         self.driver = driver
         self.dials = dials
         self.relays = relays
-        self.farewells = farewells
+        self.lingering_close = lingering_close
         self.book = book
         self.tokens = tokens
         self.metrics = metrics
@@ -150,7 +150,7 @@ class Door:
 
     def say(self, sock: Socket, answer: bytes) -> None:
         """Answer and close."""
-        self.farewells.say(sock, self.readable(sock, answer))
+        self.lingering_close.say(sock, self.readable(sock, answer))
 
     def readable(self, sock: Socket, answer: bytes) -> bytes:
         """The answer for whoever asked: a web page's browser wants to be told that the page may read it."""

@@ -38,7 +38,7 @@ class _Page:
         self.leases: dict[str, Ended] = {}
 
 
-class EndedLeases:
+class History:
     """The newest ``_REMEMBERED`` at most; times are of one monotonic clock."""
 
     __slots__ = ("_count", "_pages")

@@ -12,7 +12,7 @@ from farmproxy.registry.end_reasons import settled
 from farmproxy.registry.leases import Lease, LeaseBook
 
 
-class Endings:
+class LeaseLog:
     __slots__ = ("_asked", "_book", "_log", "_metrics", "_open")
 
     def __init__(self, book: LeaseBook, metrics: Metrics, log: FilteringBoundLogger) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from farmwire.reasons import End
 
-from farmproxy.registry.history import Ended, EndedLeases
+from farmproxy.registry.history import Ended, History
 from farmproxy.registry.ids import key_of
 
 
@@ -102,7 +102,7 @@ class LeaseBook:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.live: dict[str, Lease] = {}
-        self._memory = EndedLeases()
+        self._history = History()
 
     def begin(self, lease: Lease) -> None:
         lease.began_at = self._clock()
@@ -125,11 +125,11 @@ class LeaseBook:
             lease.pod,
             lease.pool,
         )
-        self._memory.keep(lease.id, ended, lease.ended_at)
+        self._history.keep(lease.id, ended, lease.ended_at)
 
     def correct(self, lease: Lease, end: End) -> None:
         lease.end = end
-        kept = self._memory.find(lease.id)
+        kept = self._history.find(lease.id)
         if kept is not None:
             kept.end = end
 
@@ -137,7 +137,7 @@ class LeaseBook:
         """The lease by its KEY, or by its owner's name; None when there is no such lease for this caller."""
         if key and not hmac.compare_digest(key.encode(), key_of(id_).encode()):
             return None
-        found: Lease | Ended | None = self.live.get(id_) or self._memory.find(id_)
+        found: Lease | Ended | None = self.live.get(id_) or self._history.find(id_)
         return found if found is not None and (key or found.owner == owner) else None
 
     def of(self, owner: str, label: str | None) -> Iterator[Lease]:
@@ -148,7 +148,7 @@ class LeaseBook:
 
     def sweep(self) -> None:
         """Forget what ended long ago."""
-        self._memory.forget(self._clock())
+        self._history.forget(self._clock())
 
 
 def shown(id_: str, lease: Lease | Ended, now: float) -> dict[str, Any]:

@@ -17,15 +17,15 @@ MOST = 1024  # at once, beyond that the oldest is closed: each holds a descripto
 _DISCARD_LIMIT = 16 * 1024 * 1024  # bytes that are still taken
 
 
-class Farewells:
+class LingeringClose:
     """All sockets on their way out."""
 
     __slots__ = ("_longest", "_poller", "_silence")
 
     def __init__(self, poller: Poller, clock: Callable[[], float]) -> None:
         self._poller = poller
-        self._silence: Timeouts[_Farewell] = Timeouts(LINGER_S, clock)
-        self._longest: Timeouts[_Farewell] = Timeouts(LONGEST_S, clock)
+        self._silence: Timeouts[_Lingering] = Timeouts(LINGER_S, clock)
+        self._longest: Timeouts[_Lingering] = Timeouts(LONGEST_S, clock)
 
     def say(self, sock: Socket, data: bytes) -> None:
         """Write ``data`` to a socket that the poller watches, and close it in the end. A closed one is left alone."""
@@ -33,32 +33,32 @@ class Farewells:
             return
         if len(self) >= MOST:
             self._longest.oldest().close()
-        farewell = _Farewell(self, self._poller, sock, data)
-        self._longest.start(farewell)
-        self.heard(farewell)
-        farewell.begin()
+        lingering = _Lingering(self, self._poller, sock, data)
+        self._longest.start(lingering)
+        self.heard(lingering)
+        lingering.begin()
 
-    def heard(self, farewell: "_Farewell") -> None:
+    def heard(self, lingering: "_Lingering") -> None:
         """Its peer still takes or sends something."""
-        self._silence.start(farewell)
+        self._silence.start(lingering)
 
-    def over(self, farewell: "_Farewell") -> None:
-        self._silence.stop(farewell)
-        self._longest.stop(farewell)
+    def over(self, lingering: "_Lingering") -> None:
+        self._silence.stop(lingering)
+        self._longest.stop(lingering)
 
     def sweep(self) -> None:
         for timeouts in (self._silence, self._longest):
-            for farewell in timeouts.expired():
-                farewell.close()
+            for lingering in timeouts.expired():
+                lingering.close()
 
     def __len__(self) -> int:
         return len(self._longest)
 
 
-class _Farewell:
+class _Lingering:
     __slots__ = ("_all", "_data", "_discarded", "_poller", "sock")
 
-    def __init__(self, all_: Farewells, poller: Poller, sock: Socket, data: bytes) -> None:
+    def __init__(self, all_: LingeringClose, poller: Poller, sock: Socket, data: bytes) -> None:
         self._all = all_
         self._poller = poller
         self._data = data

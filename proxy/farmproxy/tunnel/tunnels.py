@@ -14,7 +14,7 @@ from farmproxy.net.poller import BROKEN, GONE, READ, WRITE, Poller
 from farmproxy.net.sockets import LOST_ERRNOS, Socket, queued_bytes, tune, unheard_s
 from farmproxy.net.timeouts import Timeouts
 from farmproxy.tunnel.flows import BytesTold, Flow, SinkBroke, SourceBroke, SourceClosed
-from farmproxy.tunnel.lingering_close import Farewells
+from farmproxy.tunnel.lingering_close import LingeringClose
 from farmproxy.tunnel.pipes import Pipes
 
 _LOOKS = 8  # looks that find nothing moved make the stall or idle limit, which is so kept to an eighth
@@ -25,12 +25,12 @@ _CALLER, _POD = 1, 2
 class RelayDesk:
     """What all tunnels share."""
 
-    __slots__ = ("farewells", "idle", "keepalive_s", "look", "pipes", "poller", "stall", "told")
+    __slots__ = ("idle", "keepalive_s", "lingering_close", "look", "pipes", "poller", "stall", "told")
 
     def __init__(
         self,
         poller: Poller,
-        farewells: Farewells,
+        lingering_close: LingeringClose,
         told: BytesTold,
         clock: Callable[[], float],
         *,
@@ -40,7 +40,7 @@ class RelayDesk:
     ) -> None:
         """``idle_s`` 0: no idle limit."""
         self.poller = poller
-        self.farewells = farewells
+        self.lingering_close = lingering_close
         self.told = told
         self.pipes = Pipes()
         self.keepalive_s = keepalive_s
@@ -353,7 +353,8 @@ class Tunnel:
         self._drop(self._up)
         self._drop(self._down)
         if self._leaving and not abort:
-            desk.farewells.say(self.pod, b"")  # RST for what is unread would overtake what was just written
+            # At once, and RST for what is unread would overtake what was just written.
+            desk.lingering_close.say(self.pod, b"")
         else:
             desk.poller.close(self.pod)
         kept = not caller_gone and not self._leaving and not self.answered
@@ -361,7 +362,7 @@ class Tunnel:
             if abort:
                 desk.poller.abort(self.caller)
             elif unread and not caller_gone:
-                desk.farewells.say(self.caller, b"")
+                desk.lingering_close.say(self.caller, b"")
             else:
                 desk.poller.close(self.caller)
         self._ended(end, kept)

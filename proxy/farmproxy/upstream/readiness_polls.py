@@ -8,7 +8,7 @@ from farmwire.reasons import Busy, End
 
 from farmproxy.core.commands import AskAgent, StopAsking
 from farmproxy.core.events import AgentSaid, Event
-from farmproxy.registry.lease_log import Endings
+from farmproxy.registry.lease_log import LeaseLog
 from farmproxy.upstream.agent_client import AgentClient, PendingRequest, Response
 
 _BUSY = {str(busy): busy for busy in Busy}
@@ -27,22 +27,22 @@ _decode = msgspec.json.Decoder(_Ready).decode
 
 
 class ReadinessPolls:
-    """At most one a pod; ``dispatch`` and ``endings`` are set by the driver."""
+    """At most one a pod; ``dispatch`` and ``lease_log`` are set by the driver."""
 
-    __slots__ = ("_agent_client", "_under_way", "dispatch", "endings")
+    __slots__ = ("_agent_client", "_under_way", "dispatch", "lease_log")
 
     def __init__(self, agent_client: AgentClient) -> None:
         self._agent_client = agent_client
         self._under_way: dict[tuple[str, str], tuple[PendingRequest, str | None]] = {}
         self.dispatch: Callable[[Event], None]
-        self.endings: Endings
+        self.lease_log: LeaseLog
 
     def ask(self, command: AskAgent) -> None:
         key = (command.pool, command.pod)
         target = f"{paths.READYZ}?wait={command.wait_s:.3f}"
         if command.lease is not None:
             target += f"&lease={command.lease}"
-            self.endings.asked(command.lease)
+            self.lease_log.asked(command.lease)
 
         def on_response(response: Response) -> None:
             self._on_response(key, response)
@@ -54,14 +54,14 @@ class ReadinessPolls:
         request, lease = self._under_way.pop((command.pool, command.pod))
         request.cancel()
         if lease is not None:
-            self.endings.heard(lease, None, reached=True)
+            self.lease_log.heard(lease, None, reached=True)
 
     def _on_response(self, key: tuple[str, str], response: Response) -> None:
         _, lease = self._under_way.pop(key)
         ready = _read(response)
         if lease is not None:
             told = _ENDS.get(ready.end or "") if ready.lease == lease else None
-            self.endings.heard(lease, told, reached=response.reached)
+            self.lease_log.heard(lease, told, reached=response.reached)
         free = {200: True, 503: False}.get(response.status)
         busy = _BUSY.get(ready.reason or "") if free is False else None
         self.dispatch(AgentSaid(*key, free, busy))

@@ -40,7 +40,7 @@ class Asked:
         self.agent_client, self.ends, self.events = AgentClient(), Ends(), []
         self.readiness_polls = ReadinessPolls(self.agent_client)
         self.readiness_polls.dispatch = self.events.append
-        self.readiness_polls.endings = self.ends
+        self.readiness_polls.lease_log = self.ends
 
     def ask(self, pod="u1", *, lease=None):
         self.readiness_polls.ask(AskAgent("p", pod, "10.0.0.9", 9222, 2.5, lease))

@@ -123,7 +123,7 @@ async def test_bad_requests_are_refused_at_once(farm, fakes, name, pieces):
         assert await caller.refusal() == (status, reason)
     assert pod.shakes == []
     assert farm.count("farmproxy_refusals_total", reason=reason) == 1
-    await farm.until(lambda: len(farm.proxy.farewells) == 0)
+    await farm.until(lambda: len(farm.proxy.lingering_close) == 0)
 
 
 QUERIES = {

@@ -10,7 +10,7 @@ import time
 import pytest
 from farmproxy.net.poller import READ, Poller
 from farmproxy.tunnel import lingering_close, tunnels
-from farmproxy.tunnel.lingering_close import Farewells
+from farmproxy.tunnel.lingering_close import LingeringClose
 from farmproxy.tunnel.tunnels import RelayDesk, Tunnel
 from farmwire.reasons import End
 
@@ -29,9 +29,9 @@ class Pair:
         self.bugs = []
         self.poller = Poller(lambda error, handler: self.bugs.append(error))
         self.told = Told()
-        self.farewells = Farewells(self.poller, clock)
+        self.lingering_close = LingeringClose(self.poller, clock)
         limits = {"stall_s": 60, "keepalive_s": 15, "idle_s": 0, **limits}
-        self.desk = RelayDesk(self.poller, self.farewells, self.told, clock, **limits)
+        self.desk = RelayDesk(self.poller, self.lingering_close, self.told, clock, **limits)
         self.ended = []
         self.caller, near_caller = connected()
         self.pod, near_pod = connected()
@@ -329,7 +329,7 @@ def send_all_then_read(address, head, pieces, pause_s):
 
 @pytest.mark.parametrize("way", ["pod", "chunked to a pod", "refused"])
 async def test_a_caller_that_is_still_sending_reads_its_413(farm, fakes, way):
-    farm.proxy.farewells._silence.after_s = 0.5
+    farm.proxy.lingering_close._silence.after_s = 0.5
     await farm.add(fakes.Pod("a", too_large))
     if way == "chunked to a pod":
         head = farm.request("POST", "/render", Transfer_Encoding="chunked")
@@ -341,22 +341,22 @@ async def test_a_caller_that_is_still_sending_reads_its_413(farm, fakes, way):
     pieces = [b"c350\r\n" + b"x" * 50_000 + b"\r\n"] * 12 if "chunked" in way else [b"x" * 20_000] * 12
     got = await asyncio.to_thread(send_all_then_read, tuple(farm.address), head, pieces, 0.1)
     assert got.startswith(b"HTTP/1.1 413 ")
-    await farm.until(lambda: len(farm.proxy.farewells) == 0)
+    await farm.until(lambda: len(farm.proxy.lingering_close) == 0)
 
 
-async def test_farewells_are_bounded_in_number(farm, monkeypatch):
+async def test_lingering_closes_are_bounded_in_number(farm, monkeypatch):
     monkeypatch.setattr(lingering_close, "MOST", 2)
     first, second, third = [await farm.caller(farm.request("GET", "/nowhere")) for _ in range(3)]
     for caller in (first, second, third):
         assert (await caller.answer())[0] == 404
-    await farm.until(lambda: len(farm.proxy.farewells) == 2)
+    await farm.until(lambda: len(farm.proxy.lingering_close) == 2)
 
 
-async def test_farewells_are_bounded_in_time_whatever_is_sent(farm):
-    farm.proxy.farewells._longest.after_s = 0.3
+async def test_lingering_closes_are_bounded_in_time_whatever_is_sent(farm):
+    farm.proxy.lingering_close._longest.after_s = 0.3
     caller = await farm.caller(farm.request("GET", "/nowhere"))
     assert (await caller.answer())[0] == 404
     async with asyncio.timeout(10):
-        while len(farm.proxy.farewells):
+        while len(farm.proxy.lingering_close):
             caller.send(b"x")
             await asyncio.sleep(0.02)

@@ -82,11 +82,11 @@ class ReadinessPolls:
     def ask(self, command):
         self.asked.append(command)
         if command.lease is not None:
-            self.endings.asked(command.lease)
+            self.lease_log.asked(command.lease)
 
     def stop(self, command):
         self.stopped.append(command)
-        self.endings.heard(self.asked[-1].lease, None, reached=True)
+        self.lease_log.heard(self.asked[-1].lease, None, reached=True)
 
 
 class Lines:

@@ -54,7 +54,7 @@ async def test_a_lease_from_arrival_to_its_one_line_in_the_log(drive):
     assert "SessionEnded" in farm.core.story("c1")[-1]
     assert "'done'" in farm.core.story("c1")[-1]
     assert farm.readiness_polls.asked == [AskAgent("p", "u1", "10.0.0.9", 9222, 30.0, "c1")]
-    farm.driver.endings.heard("c1", End.BROWSER_DIED, reached=True)
+    farm.driver.lease_log.heard("c1", End.BROWSER_DIED, reached=True)
     (line,) = farm.log.of("lease-ended")
     assert (line["end"], line["pod"], line["dials"]) == (End.BROWSER_DIED, "pod-u1", 1)
     assert (line["held_s"], line["lease_s"]) == (3.0, 7.0)
@@ -326,7 +326,7 @@ async def test_a_lease_whose_agent_gives_no_word_ended_as_the_proxy_saw(drive):
     farm.driver.session_ended(party, End.STALL)
     farm.driver.tell(PodsChanged("p", gone=("u1",)))  # the question how it ended goes on
     assert farm.log.of("lease-ended") == []
-    farm.driver.endings.heard("c1", None, reached=False)
+    farm.driver.lease_log.heard("c1", None, reached=False)
     assert farm.end_of(party) is End.STALL
 
 

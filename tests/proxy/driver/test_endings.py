@@ -3,7 +3,7 @@
 import pytest
 import structlog
 from farmproxy.observe.metrics import Metrics
-from farmproxy.registry.lease_log import Endings
+from farmproxy.registry.lease_log import LeaseLog
 from farmproxy.registry.leases import Kind, Lease, LeaseBook
 from farmwire.reasons import End
 
@@ -15,7 +15,7 @@ class Settling:
         self.book = LeaseBook(clock)
         self.metrics = Metrics(["p"])
         log = structlog.wrap_logger(structlog.PrintLogger(), processors=[self.keep])
-        self.endings = Endings(self.book, self.metrics, log)
+        self.lease_log = LeaseLog(self.book, self.metrics, log)
 
     def keep(self, _logger, level, event):
         self.lines.append({**event, "level": level})
@@ -30,7 +30,7 @@ class Settling:
         self.book.begin(lease)
         self.clock.now += 7.00006
         self.book.ended(lease, end)
-        self.endings.begin(lease)
+        self.lease_log.begin(lease)
         return lease
 
     @property
@@ -48,7 +48,7 @@ def settling(clock):
 
 def test_the_one_line_of_a_lease(settling):
     settling.over()
-    settling.endings.heard("L1", None, reached=True)
+    settling.lease_log.heard("L1", None, reached=True)
     assert settling.lines == [
         {
             "event": "lease-ended",
@@ -70,7 +70,7 @@ def test_the_one_line_of_a_lease(settling):
 
 def test_the_agent_s_word_is_told_to_all_who_know_the_lease(settling):
     lease = settling.over()
-    settling.endings.heard("L1", End.BROWSER_DIED, reached=True)
+    settling.lease_log.heard("L1", End.BROWSER_DIED, reached=True)
     assert lease.end is End.BROWSER_DIED
     assert settling.book.find("L1", "me", "").end is End.BROWSER_DIED
     assert settling.counted() == {End.BROWSER_DIED: 1}
@@ -78,7 +78,7 @@ def test_the_agent_s_word_is_told_to_all_who_know_the_lease(settling):
 
 def test_what_the_proxy_saw_stands_where_the_agent_says_nothing(settling):
     settling.over(end=End.STALL)
-    settling.endings.heard("L1", None, reached=False)
+    settling.lease_log.heard("L1", None, reached=False)
     assert settling.book.find("L1", "me", "").end is End.STALL
     assert settling.ends == [End.STALL]
 
@@ -89,35 +89,35 @@ def test_what_the_proxy_saw_stands_where_the_agent_says_nothing(settling):
 )
 def test_a_pod_is_lost_only_if_it_closed_and_cannot_be_reached(settling, by_pod, reached, end):
     settling.over(by_pod=by_pod)
-    settling.endings.heard("L1", None, reached=reached)
+    settling.lease_log.heard("L1", None, reached=reached)
     assert settling.ends == [end]
 
 
 def test_a_lease_is_settled_once(settling):
     settling.over()
     for _ in range(2):
-        settling.endings.heard("L1", None, reached=True)
-    settling.endings.heard("nobody", End.MAX, reached=True)
+        settling.lease_log.heard("L1", None, reached=True)
+    settling.lease_log.heard("nobody", End.MAX, reached=True)
     assert settling.counted() == {End.DONE: 1}
-    assert len(settling.endings) == 0
+    assert len(settling.lease_log) == 0
 
 
 def test_a_lease_waits_for_its_own_agent_only(settling):
     settling.over("L1", by_pod=True)
     settling.over("L2", by_pod=True)
-    settling.endings.asked("L1")
-    settling.endings.unless_asked("L1")
-    settling.endings.unless_asked("L2")  # nobody asked: no word against its pod either
+    settling.lease_log.asked("L1")
+    settling.lease_log.unless_asked("L1")
+    settling.lease_log.unless_asked("L2")  # nobody asked: no word against its pod either
     assert [(line["lease"], line["end"]) for line in settling.lines] == [("L2", End.DONE)]
-    assert len(settling.endings) == 1
-    settling.endings.heard("L1", None, reached=True)
-    assert settling.endings._asked == set()
+    assert len(settling.lease_log) == 1
+    settling.lease_log.heard("L1", None, reached=True)
+    assert settling.lease_log._asked == set()
 
 
 def test_when_the_process_ends_what_is_known_stands(settling):
     settling.over("L1", by_pod=True)
     settling.over("L2", End.MAX)
-    settling.endings.asked("L1")
-    settling.endings.settle_all()
+    settling.lease_log.asked("L1")
+    settling.lease_log.settle_all()
     assert settling.ends == [End.DONE, End.MAX]
-    assert len(settling.endings) == 0
+    assert len(settling.lease_log) == 0

@@ -100,11 +100,11 @@ def test_ends_a_moment_apart_share_a_page_that_is_kept_for_the_newest(book, cloc
     clock.now += REMEMBERED_S - 1
     book.sweep()
     assert book.find("L1", "me", "") is not None
-    assert len(book._memory._pages) == 1
+    assert len(book._history._pages) == 1
     clock.now += 1
     book.sweep()
     assert book.find("L2", "me", "") is None
-    assert book._memory._count == 0
+    assert book._history._count == 0
 
 
 def test_a_page_is_full_with_its_share(book, clock, monkeypatch):
@@ -112,7 +112,7 @@ def test_a_page_is_full_with_its_share(book, clock, monkeypatch):
     monkeypatch.setattr(history, "_REMEMBERED", 128 + 32)
     for number in range(200):
         book.ended(begin(book, clock, f"L{number}"), End.DONE)
-    assert [len(page.leases) for page in book._memory._pages] == [2] * 80
+    assert [len(page.leases) for page in book._history._pages] == [2] * 80
     assert book.find("L39", "me", "") is None
     assert book.find("L40", "me", "") is not None
 

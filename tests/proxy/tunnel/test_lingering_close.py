@@ -6,7 +6,7 @@ import socket
 import pytest
 from farmproxy.net.poller import BROKEN, READ, WRITE
 from farmproxy.tunnel import lingering_close
-from farmproxy.tunnel.lingering_close import LINGER_S, LONGEST_S, Farewells
+from farmproxy.tunnel.lingering_close import LINGER_S, LONGEST_S, LingeringClose
 
 
 class Poller:
@@ -30,7 +30,7 @@ class Leaving:
     def __init__(self, clock):
         self.clock = clock
         self.poller = Poller()
-        self.every = Farewells(self.poller, clock)
+        self.every = LingeringClose(self.poller, clock)
         self.far = []
 
     def say(self, data=b"bye"):

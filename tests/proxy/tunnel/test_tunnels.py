@@ -6,7 +6,7 @@ import socket
 import pytest
 from farmproxy.net.poller import BROKEN, GONE, READ, Poller
 from farmproxy.tunnel import tunnels
-from farmproxy.tunnel.lingering_close import Farewells
+from farmproxy.tunnel.lingering_close import LingeringClose
 from farmproxy.tunnel.tunnels import RelayDesk, Tunnel
 from farmwire.reasons import End
 
@@ -21,7 +21,7 @@ class Session:
         self.clock, self.idle_s = clock, idle_s
         self.poller = Poller(lambda error, handler: pytest.fail(repr(error)))
         self.poller.start(asyncio.get_running_loop())
-        bye = Farewells(self.poller, clock)
+        bye = LingeringClose(self.poller, clock)
         self.desk = RelayDesk(self.poller, bye, Told(), clock, stall_s=80, keepalive_s=1e9, idle_s=idle_s)
         pairs = [socket.socketpair() for _ in range(2)]
         for sock in (*pairs[0], *pairs[1]):
