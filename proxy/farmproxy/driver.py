@@ -16,17 +16,17 @@ from farmproxy.core import events as ev
 from farmproxy.core.errors import IllegalEvent
 from farmproxy.core.farm import Farm
 from farmproxy.net.sockets import authority
-from farmproxy.net.wakeups import Alarm
+from farmproxy.net.wakeups import Wakeup
 from farmproxy.observe.metrics import Metrics
 from farmproxy.registry.lease_log import LeaseLog
 from farmproxy.registry.leases import Kind, Lease, LeaseBook
-from farmproxy.upstream.dials import DialDesk, Dialling, Exhausted
+from farmproxy.upstream.dials import DialDesk, Dialling, OutOfDescriptors
 from farmproxy.upstream.handshakes import (
     NOT_TAKEN,
     AnswerReader,
     Failed,
     Leased,
-    lease_request,
+    lease_head,
     told_by,
     uid_of,
 )
@@ -35,7 +35,7 @@ from farmproxy.upstream.readiness_polls import ReadinessPolls
 RENEWABLE_MAX_S = 7 * 24 * 3600
 
 
-class Party(Protocol):
+class LeaseRequest(Protocol):
     """A caller with its lease-to-be, from arrival to the session's end."""
 
     lease: Lease
@@ -61,7 +61,7 @@ class Party(Protocol):
 
 
 class Driver:
-    """``parties``: callers by id, from arrival until their session has ended or they were refused."""
+    """``lease_requests``: callers by id, from arrival until their session has ended or they were refused."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Driver:
         agent_key: Callable[[], str | None],
     ) -> None:
         self.farm = farm
-        self.parties: dict[str, Party] = {}
+        self.lease_requests: dict[str, LeaseRequest] = {}
         self.dialling: dict[str, Dialling] = {}
         self._desk = dials
         self._readiness_polls = readiness_polls
@@ -87,7 +87,7 @@ class Driver:
         self._agent_key = agent_key
         self._events: deque[ev.Event] = deque()
         self._running = False
-        self._alarm: Alarm | None = None
+        self._wakeup: Wakeup | None = None
         self.lease_log = LeaseLog(book, metrics, log)
         readiness_polls.dispatch = self.tell
         readiness_polls.lease_log = self.lease_log
@@ -101,13 +101,13 @@ class Driver:
             cmd.WakeAt: self._wake_at,
         }
 
-    def start(self, alarm: Alarm) -> None:
-        self._alarm = alarm
+    def start(self, wakeup: Wakeup) -> None:
+        self._wakeup = wakeup
 
     @property
     def waiting(self) -> int:
         """Callers that have no pod and no dial: they will need a descriptor for each."""
-        return len(self.parties) - len(self.dialling) - len(self._book.live)
+        return len(self.lease_requests) - len(self.dialling) - len(self._book.live)
 
     def tell(self, event: ev.Event) -> None:
         """Let the core know; its commands are carried out before this returns, unless it runs inside one."""
@@ -122,24 +122,24 @@ class Driver:
         finally:
             self._running = False
 
-    def arrive(self, party: Party, hold_s: float, cost: int) -> None:
-        lease = party.lease
-        self.parties[lease.id] = party
+    def arrive(self, caller: LeaseRequest, hold_s: float, cost: int) -> None:
+        lease = caller.lease
+        self.lease_requests[lease.id] = caller
         self.tell(ev.CallerArrived(lease.id, lease.pool, hold_s, lease.max_s, lease.label, cost))
 
-    def grow(self, party: Party, cost: int) -> None:
+    def grow(self, caller: LeaseRequest, cost: int) -> None:
         """The caller waits, and holds so many bytes by now; it may be refused for that."""
-        self.tell(ev.CallerGrew(party.lease.id, cost))
+        self.tell(ev.CallerGrew(caller.lease.id, cost))
 
-    def leave(self, party: Party) -> None:
+    def leave(self, caller: LeaseRequest) -> None:
         """The caller is gone before its session began."""
-        if self.parties.pop(party.lease.id, None) is not None:
-            self.tell(ev.CallerLeft(party.lease.id))
+        if self.lease_requests.pop(caller.lease.id, None) is not None:
+            self.tell(ev.CallerLeft(caller.lease.id))
 
-    def session_ended(self, party: Party, end: End) -> None:
+    def session_ended(self, caller: LeaseRequest, end: End) -> None:
         """The lease's connection to its pod is closed."""
-        lease = party.lease
-        if self.parties.pop(lease.id, None) is None:
+        lease = caller.lease
+        if self.lease_requests.pop(lease.id, None) is None:
             return
         self._book.ended(lease, end)
         for join in list(lease.joins or ()):
@@ -153,18 +153,18 @@ class Driver:
 
     def idle(self, lease: Lease) -> None:
         """A connection of this lease reached the idle limit: the lease ends when all have."""
-        party = self.parties[lease.id]
-        if party.idle and all(join.idle for join in lease.joins or ()):
-            party.close(End.IDLE)
+        caller = self.lease_requests[lease.id]
+        if caller.idle and all(join.idle for join in lease.joins or ()):
+            caller.close(End.IDLE)
 
     def end_all(self, end: End) -> None:
         """Close every session; the held are refused."""
-        for id_, party in list(self.parties.items()):
+        for id_, caller in list(self.lease_requests.items()):
             if id_ in self._book.live:
-                party.close(end)
+                caller.close(end)
             else:
-                self.leave(party)
-                party.refuse(Refusal.DRAINING, "the proxy is shutting down")
+                self.leave(caller)
+                caller.refuse(Refusal.DRAINING, "the proxy is shutting down")
 
     def wake(self) -> None:
         self.tell(ev.TimePassed())
@@ -184,11 +184,11 @@ class Driver:
     # --- commands
 
     def _dial(self, command: cmd.Dial) -> None:
-        party = self.parties[command.id]
-        lease = party.lease
+        caller = self.lease_requests[command.id]
+        lease = caller.lease
         lease.pod, lease.pod_key = command.pod_name, command.pod
         lease.address, lease.port, lease.dials = command.address, command.port, command.dials
-        request = lease_request(
+        request = lease_head(
             authority(command.address, command.port),
             lease.id,
             key=self._agent_key(),
@@ -210,59 +210,59 @@ class Driver:
         )
         try:
             dialling.start()
-        except Exhausted:
+        except OutOfDescriptors:
             self._metrics.dials[DialResult.ABANDONED].inc()
-            del self.parties[command.id]
+            del self.lease_requests[command.id]
             self.tell(ev.DialFailed(command.id, DialResult.ABANDONED))
-            party.refuse(Refusal.DESCRIPTORS, "the proxy has no descriptor left")
+            caller.refuse(Refusal.DESCRIPTORS, "the proxy has no descriptor left")
             return
         self.dialling[command.id] = dialling
 
     def _dialled(self, command: cmd.Dial, dialling: Dialling, outcome: Leased | Failed) -> None:
         del self.dialling[command.id]
-        party = self.parties[command.id]
+        caller = self.lease_requests[command.id]
         if isinstance(outcome, Leased):
             try:
-                taken = party.take(dialling)
+                taken = caller.take(dialling)
             except Exception as error:
-                self._drop(party, dialling, error)
+                self._drop(caller, dialling, error)
                 return
             if not taken:
                 outcome = Failed(DialResult.BROKEN)
                 self._desk.poller.close(dialling.sock)
         if isinstance(outcome, Failed):
-            self._dial_failed(command, party, outcome)
+            self._dial_failed(command, caller, outcome)
             return
         metrics, now = self._metrics, self._clock()
         metrics.dials[DialResult.LEASED].inc()
         metrics.leases_granted.inc()
-        metrics.hold_seconds.observe(now - party.lease.arrived_at)
+        metrics.hold_seconds.observe(now - caller.lease.arrived_at)
         metrics.grant_seconds.observe(max(0.0, now - command.grantable_since))
-        self._book.begin(party.lease)
+        self._book.begin(caller.lease)
         self.tell(ev.DialSucceeded(command.id))
-        if command.id in self.parties:
-            party.begin()
+        if command.id in self.lease_requests:
+            caller.begin()
 
-    def _drop(self, party: Party, dialling: Dialling, error: Exception) -> None:
+    def _drop(self, caller: LeaseRequest, dialling: Dialling, error: Exception) -> None:
         """A fault of ours with this very caller: another pod would not mend it, and no pod is to blame."""
         self._log.error("bug", handler="take", exc_info=error)
         self._desk.poller.close(dialling.sock)
-        del self.parties[party.lease.id]
-        self.tell(ev.DialFailed(party.lease.id, DialResult.ABANDONED))
-        party.refuse(Refusal.PROXY_FAULT, "a fault of the proxy's own; its log says more")
+        del self.lease_requests[caller.lease.id]
+        self.tell(ev.DialFailed(caller.lease.id, DialResult.ABANDONED))
+        caller.refuse(Refusal.PROXY_FAULT, "a fault of the proxy's own; its log says more")
 
-    def _dial_failed(self, command: cmd.Dial, party: Party, failed: Failed) -> None:
+    def _dial_failed(self, command: cmd.Dial, caller: LeaseRequest, failed: Failed) -> None:
         self._metrics.dials[failed.result].inc()
         if failed.result is DialResult.CALLER:
-            del self.parties[command.id]
+            del self.lease_requests[command.id]
             self.tell(ev.DialFailed(command.id, failed.result))
-            party.pass_on(failed.status, failed.body)
+            caller.pass_on(failed.status, failed.body)
             return
         if failed.result is DialResult.REJECTED:
             self._log.error("handshake-rejected", pod=command.pod_name, **told_by(failed))
-            del self.parties[command.id]
+            del self.lease_requests[command.id]
             self.tell(ev.DialFailed(command.id, failed.result))
-            party.refuse(Refusal.PROXY_FAULT, NOT_TAKEN)
+            caller.refuse(Refusal.PROXY_FAULT, NOT_TAKEN)
             return
         self.tell(ev.DialFailed(command.id, failed.result, failed.busy))
         if failed.result in FAULTS:
@@ -274,13 +274,13 @@ class Driver:
         self.dialling.pop(command.id).abandon()
 
     def _refuse(self, command: cmd.Refuse) -> None:
-        party = self.parties.pop(command.id, None)
-        if party is not None:
-            party.refuse(command.reason, command.detail)
+        caller = self.lease_requests.pop(command.id, None)
+        if caller is not None:
+            caller.refuse(command.reason, command.detail)
 
     def _close_session(self, command: cmd.CloseSession) -> None:
-        self.parties[command.id].close(command.end)
+        self.lease_requests[command.id].close(command.end)
 
     def _wake_at(self, command: cmd.WakeAt) -> None:
-        if self._alarm is not None:
-            self._alarm.set(command.at)
+        if self._wakeup is not None:
+            self._wakeup.set(command.at)

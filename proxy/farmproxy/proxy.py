@@ -18,7 +18,7 @@ from farmproxy.door.context import Door
 from farmproxy.door.listener import Listener
 from farmproxy.driver import Driver
 from farmproxy.net.poller import Handler, Poller
-from farmproxy.net.wakeups import Alarm
+from farmproxy.net.wakeups import Wakeup
 from farmproxy.observe import logs
 from farmproxy.observe.metrics import Metrics
 from farmproxy.registry.leases import LeaseBook
@@ -102,7 +102,7 @@ class Proxy:
             room=self.room,
         )
         self.listener = Listener(self.door)
-        self._alarm: Alarm | None = None
+        self._wakeup: Wakeup | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._sweep_due = 0.0
         self.metrics.read_from(self.farm.counts, self.watch_age_s)
@@ -111,9 +111,9 @@ class Proxy:
         """Run on the running loop; the door stays closed until ``open_door``."""
         loop = asyncio.get_running_loop()
         self.poller.start(loop)
-        self._alarm = Alarm(loop, self._wake)
+        self._wakeup = Wakeup(loop, self._wake)
         self._sweep_due = self._clock()
-        self.driver.start(self._alarm)
+        self.driver.start(self._wakeup)
         self._sweep()
 
     def open_door(self) -> HostPort:
@@ -127,8 +127,8 @@ class Proxy:
         self.listener.stop()
         if self._sweeping is not None:
             self._sweeping.cancel()
-        if self._alarm is not None:
-            self._alarm.stop()
+        if self._wakeup is not None:
+            self._wakeup.stop()
         self.driver.lease_log.settle_all()
         self.agent_client.close()
         self.relays.pipes.close()
@@ -146,7 +146,7 @@ class Proxy:
     @property
     def busy(self) -> bool:
         """Whether anything is left that a drain waits for."""
-        return bool(self.driver.parties) or len(self.lingering_close) > 0
+        return bool(self.driver.lease_requests) or len(self.lingering_close) > 0
 
     # --- for the admin port
 

@@ -12,9 +12,9 @@ from farmproxy.door.lease_options import judge
 from farmproxy.door.leases_api import LeasesApi
 from farmproxy.door.refusals import Refused
 from farmproxy.door.request_heads import Head
-from farmproxy.door.reservations import NamedCaller
+from farmproxy.door.reservations import Reservation
 from farmproxy.door.routes import LEASING, Does, Intent
-from farmproxy.door.sessions import SessionCaller
+from farmproxy.door.sessions import Session
 from farmproxy.net.poller import READ
 from farmproxy.net.sockets import Socket, is_open
 from farmproxy.registry.ids import new_id
@@ -156,8 +156,8 @@ class Connection:
         door = self._door
         owner = door.owner(intent)
         if intent.does is Does.NAME:
-            intent.given = {**intent.given, **self._api.wishes(body)}
-        wishes = judge(intent.given, door.rules)
+            intent.given = {**intent.given, **self._api.options(body)}
+        options = judge(intent.given, door.rules)
         door.check_room(intent)
         if self._left():
             return
@@ -166,19 +166,19 @@ class Connection:
             new_id(),
             _KINDS[intent.does],
             owner=owner,
-            pool=wishes.pool,
-            label=wishes.label,
-            max_s=wishes.max_s,
+            pool=options.pool,
+            label=options.label,
+            max_s=options.max_s,
             now=door.clock(),
         )
-        lease.launch = wishes.launch
+        lease.launch = options.launch
         if intent.does is Does.RENDER:
             lease.allow_origin = door.allowed.get(self.sock.fileno(), b"").decode("latin-1")
         lease.public_base = door.public_base(lease, host, secure=secure)
         if intent.does is Does.NAME:
-            NamedCaller(door, lease, self, host, secure=secure).arrive(wishes.hold_s, len(body))
+            Reservation(door, lease, self, host, secure=secure).arrive(options.hold_s, len(body))
         else:
-            SessionCaller(door, lease, self.sock, head, intent.target, self._buffer).arrive(wishes.hold_s)
+            Session(door, lease, self.sock, head, intent.target, self._buffer).arrive(options.hold_s)
 
     def _join(self, head: Head, intent: Intent) -> None:
         lease = self._door.book.find(intent.id, None, intent.key)

@@ -12,14 +12,14 @@ from farmproxy.door.sessions import head_for_pod, refusal_for, request_for
 from farmproxy.net.sockets import Socket, authority
 from farmproxy.registry.leases import Lease
 from farmproxy.tunnel.tunnels import Tunnel
-from farmproxy.upstream.dials import Dialling, Done, Exhausted
+from farmproxy.upstream.dials import Dialling, Done, OutOfDescriptors
 from farmproxy.upstream.handshakes import (
     NOT_RUNNING,
     NOT_TAKEN,
     AnswerReader,
     Failed,
     Leased,
-    join_request,
+    join_head,
     told_by,
     uid_of,
 )
@@ -27,7 +27,7 @@ from farmproxy.upstream.handshakes import (
 
 def joining(door: Door, lease: Lease, done: Done, *, allow_origin: bytes = b"") -> Dialling:
     """A dial of the lease's own pod that adds a connection to it; not started."""
-    request = join_request(
+    request = join_head(
         authority(lease.address, lease.port),
         lease.id,
         key=door.tokens.agent_key,
@@ -52,7 +52,7 @@ def tell_renewed(door: Door, lease: Lease) -> None:
 
     try:
         joining(door, lease, done).start()
-    except Exhausted:
+    except OutOfDescriptors:
         door.log.warning("renewal-unheard", lease=lease.id, result=Refusal.DESCRIPTORS)
 
 
@@ -78,7 +78,7 @@ class Join:
         dialling = joining(door, lease, self._dialled, allow_origin=door.allowed.get(self.sock.fileno(), b""))
         try:
             dialling.start()
-        except Exhausted:
+        except OutOfDescriptors:
             door.refuse(self.sock, Refusal.DESCRIPTORS, "the proxy has no descriptor left")
             return
         self._dialling = dialling

@@ -26,7 +26,7 @@ OWN_HEADERS = frozenset(_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class LeaseOptions:
     """Seconds; ``hold_s`` 0: do not hold. ``launch``: Farm-Launch, "" where nothing of it is asked."""
 
     pool: str
@@ -38,7 +38,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The limits that wishes are judged by."""
+    """The limits that options are judged by."""
 
     pools: tuple[str, ...]
     hold_default_s: float
@@ -103,7 +103,7 @@ def from_headers(head: Head) -> dict[str, str]:
     return found
 
 
-def judge(given: Mapping[str, str], rules: Rules) -> Wishes:
+def judge(given: Mapping[str, str], rules: Rules) -> LeaseOptions:
     """Defaults filled in, ceilings kept; Refused says which key and what is allowed."""
     if "profile" in given:
         raise Refused(Refusal.BAD_REQUEST, "profile is unsupported")
@@ -119,7 +119,7 @@ def judge(given: Mapping[str, str], rules: Rules) -> Wishes:
     label = given.get("label", "")
     if len(label) > LABEL_LIMIT or not label.isprintable():
         raise Refused(Refusal.BAD_REQUEST, f"label; allowed: at most {LABEL_LIMIT} printable characters")
-    return Wishes(pool, hold_s, max_s, label, _launch(given))
+    return LeaseOptions(pool, hold_s, max_s, label, _launch(given))
 
 
 def _launch(given: Mapping[str, str]) -> str:

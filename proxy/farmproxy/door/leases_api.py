@@ -33,15 +33,15 @@ class LeasesApi:
         lease = self._find(intent)
         if intent.does is Does.END:
             if isinstance(lease, Lease):
-                self._door.driver.parties[lease.id].close(End.DELETED)
+                self._door.driver.lease_requests[lease.id].close(End.DELETED)
             return responses.nothing(close=close)
         if intent.does is Does.RENEW:
-            told = self.wishes(body)
+            told = self.options(body)
             check_launch(intent.does, told)
             self._renew(intent, lease, told)
         return responses.ok(shown(intent.id, lease, now), close=close)
 
-    def wishes(self, body: bytes) -> dict[str, str]:
+    def options(self, body: bytes) -> dict[str, str]:
         """The own keys of a JSON body, as text like the query's; Refused (400) for anything else."""
         if not body.strip():
             return {}

@@ -32,8 +32,8 @@ class Asked(Protocol):
         """Nothing of it is kept any more."""
 
 
-class NamedCaller:
-    """Implements ``driver.Party``."""
+class Reservation:
+    """Implements ``driver.LeaseRequest``."""
 
     __slots__ = ("_connection", "_door", "_host", "_pod", "_secure", "_sock", "lease")
 
@@ -51,7 +51,7 @@ class NamedCaller:
         self._door.poller.hand_over(sock, self._on_waiting)
         self._door.driver.arrive(self, hold_s, cost + CALLER_COST)
 
-    # --- as the driver's party
+    # --- as the driver's lease request
 
     @property
     def idle(self) -> bool:

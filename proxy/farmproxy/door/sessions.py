@@ -43,8 +43,8 @@ def refusal_for(end: End) -> tuple[Refusal, str]:
     return _UNANSWERED.get(end, _LOST)
 
 
-class SessionCaller:
-    """Implements ``driver.Party``."""
+class Session:
+    """Implements ``driver.LeaseRequest``."""
 
     __slots__ = (
         "_door",
@@ -78,7 +78,7 @@ class SessionCaller:
         self._door.poller.hand_over(self.sock, self._on_waiting)
         self._door.driver.arrive(self, hold_s, self._cost)
 
-    # --- as the driver's party
+    # --- as the driver's lease request
 
     @property
     def idle(self) -> bool:

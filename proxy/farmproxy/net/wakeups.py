@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class Alarm:
+class Wakeup:
     """Calls ``ring`` at or soon after the moment last set. A later moment than the one that is set is not taken:
     setting is cheap, and the core, woken early, asks for it again.
     """

@@ -17,7 +17,7 @@ from farmproxy.upstream.handshakes import AnswerReader, Failed, Leased, Preparin
 Done = Callable[["Dialling", Leased | Failed], None]
 
 
-class Exhausted(Exception):  # the door's answer is "descriptors"
+class OutOfDescriptors(Exception):  # the door's answer is "descriptors"
     """No descriptor or local port is left; no pod is at fault."""
 
 
@@ -58,18 +58,18 @@ class Dialling:
         self.sock: Socket
 
     def start(self) -> None:
-        """Connect; raise Exhausted when that cannot even be tried."""
+        """Connect; raise OutOfDescriptors when that cannot even be tried."""
         desk = self._desk
         try:
             sock = outgoing(self.address)
         except OSError as error:
-            raise Exhausted from error
+            raise OutOfDescriptors from error
         self.sock = sock
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # keepalive is for whom it is leased to
         code = sock.connect_ex((self.address, self.port))
         if code in EXHAUSTED_ERRNOS:
             sock.close()
-            raise Exhausted
+            raise OutOfDescriptors
         if code == errno.EINPROGRESS and self._asked_at_once():
             self._await_answer()
             desk.poller.watch(sock, READ, self._on_answer)

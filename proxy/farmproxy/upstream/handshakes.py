@@ -56,7 +56,7 @@ class _Told(msgspec.Struct):
 _decode_told = msgspec.json.Decoder(_Told).decode
 
 
-def lease_request(
+def lease_head(
     host: str,
     lease: str,
     *,
@@ -73,7 +73,7 @@ def lease_request(
     return _request(host, headers.LEASE, lease, key, max_s, waited_ms, dials, public_base, more)
 
 
-def join_request(
+def join_head(
     host: str,
     lease: str,
     *,

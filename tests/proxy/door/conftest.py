@@ -325,7 +325,7 @@ class DoorFarm:
         """Nothing is held, dialled or leased, no connection is open but idle questions, no bug was logged."""
         await self.until(
             lambda: (
-                not self.proxy.driver.parties
+                not self.proxy.driver.lease_requests
                 and self.counts().demand == 0
                 and not self.proxy.driver.lease_log
             )

@@ -10,7 +10,7 @@ from farmagent.http.heads import BadRequest, HttpServerSide
 from farmagent.lease import lease_requests
 from farmagent.server import foreign
 from farmproxy.config.tokens import parse_key
-from farmproxy.upstream.handshakes import join_request, lease_request
+from farmproxy.upstream.handshakes import join_head, lease_head
 from farmwire import bounds
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -178,7 +178,7 @@ def test_any_wait_and_number_of_dials_fits_a_handshake(max_s, waited_ms, dials, 
             key = parse_key(key)
         except ValueError:
             return
-    write = join_request if join else lease_request
+    write = join_head if join else lease_head
     base = "wss://" + "h" * bounds.HOST_CHARS + ":65535" + "/p" * 100 + f"/leases/{ID}.{'0' * 32}"
     origin = "https://" + "h" * (bounds.ORIGIN_CHARS - 8)
     handshake = write(

@@ -6,8 +6,8 @@ from farmproxy.upstream.handshakes import (
     PREPARING,
     AnswerReader,
     Failed,
-    join_request,
-    lease_request,
+    join_head,
+    lease_head,
     told_by,
     uid_of,
 )
@@ -111,7 +111,7 @@ def test_heads_of_answers_are_read_or_garbage(data):
 
 
 def test_requests_are_heads_that_an_agent_reads():
-    text = lease_request(
+    text = lease_head(
         "10.0.0.1:9222", ID, key="k", max_s=900, waited_ms=5, dials=2, public_base="ws://door/leases/x.y"
     ).decode()
     assert text.startswith("GET /lease HTTP/1.1\r\nHost: 10.0.0.1:9222\r\n")
@@ -126,7 +126,7 @@ def test_requests_are_heads_that_an_agent_reads():
         assert f"\r\n{line}\r\n" in text
     assert (
         "Farm-Key"
-        not in join_request("h", ID, key=None, max_s=1, waited_ms=0, dials=1, public_base="b").decode()
+        not in join_head("h", ID, key=None, max_s=1, waited_ms=0, dials=1, public_base="b").decode()
     )
 
 
@@ -159,18 +159,16 @@ ASKED = [
 
 
 def test_the_request_for_a_lease_says_what_is_known_and_nothing_else():
-    start, *fields = lines(lease_request("10.0.0.9:9222", ID, key=None, **TOLD))
+    start, *fields = lines(lease_head("10.0.0.9:9222", ID, key=None, **TOLD))
     assert start == "GET /lease HTTP/1.1"
     assert sorted(fields) == sorted([*ASKED, f"Farm-Lease: {ID}"])
-    _, *fields = lines(
-        lease_request("10.0.0.9:9222", ID, key="k", launch="lang=de", allow_origin="*", **TOLD)
-    )
+    _, *fields = lines(lease_head("10.0.0.9:9222", ID, key="k", launch="lang=de", allow_origin="*", **TOLD))
     more = ["Farm-Key: k", "Farm-Launch: lang=de", "Farm-Allow-Origin: *"]
     assert sorted(fields) == sorted([*ASKED, f"Farm-Lease: {ID}", *more])
 
 
 def test_the_request_for_a_join_names_the_lease_as_a_join():
-    start, *fields = lines(join_request("10.0.0.9:9222", ID, key="k", **TOLD))
+    start, *fields = lines(join_head("10.0.0.9:9222", ID, key="k", **TOLD))
     assert start == "GET /lease HTTP/1.1"
     assert sorted(fields) == sorted([*ASKED, f"Farm-Join: {ID}", "Farm-Key: k"])
 

@@ -56,7 +56,7 @@ async def test_a_request_whose_caller_is_already_gone_costs_no_dial(
     accept = farm.proxy.listener._welcome
     farm.proxy.listener._welcome = lambda *each: (seen.append(each), accept(*each))
     async with asyncio.timeout(1):
-        await farm.until(lambda: seen and not farm.proxy.driver.parties and not len(door.heads))
+        await farm.until(lambda: seen and not farm.proxy.driver.lease_requests and not len(door.heads))
         await farm.until(lambda: len(farm.proxy.poller.handlers) <= quiet)
     assert farm.counts().demand == 0
     if not free:

@@ -5,13 +5,13 @@ import gc
 import pytest
 from farmproxy.door.connections import Connection
 from farmproxy.door.joins import Join
-from farmproxy.door.sessions import SessionCaller
+from farmproxy.door.sessions import Session
 from farmproxy.observe import gc_tuning
 from farmproxy.registry.leases import Lease
 from farmproxy.tunnel.tunnels import Tunnel
 from farmproxy.upstream.dials import Dialling
 
-KINDS = (Tunnel, SessionCaller, Connection, Dialling, Join)
+KINDS = (Tunnel, Session, Connection, Dialling, Join)
 
 
 def alive():

@@ -10,13 +10,13 @@ from farmproxy.core.events import AgentSaid, PodsChanged, PodSeen
 from farmproxy.core.farm import Farm
 from farmproxy.core.limits import Limits
 from farmproxy.driver import Driver
-from farmproxy.net.wakeups import Alarm
+from farmproxy.net.wakeups import Wakeup
 from farmproxy.observe.metrics import Metrics
 from farmproxy.registry.leases import Kind, Lease, LeaseBook
 from farmwire.reasons import End
 
 
-class Party:
+class LeaseRequest:
     """A caller that writes down what it is told. ``takes`` False: its pod's connection turns out to be broken."""
 
     def __init__(self, farm, lease, takes=True):
@@ -59,7 +59,7 @@ class Dialling:
 
     def start(self):
         if Dialling.exhausted:
-            raise driver_module.Exhausted
+            raise driver_module.OutOfDescriptors
         self.started = True
 
     def abandon(self):
@@ -123,7 +123,7 @@ class DrivenFarm:
             clock=self.clock,
             agent_key=lambda: "agents-key",
         )
-        self.driver.start(Alarm(loop, self.driver.wake))
+        self.driver.start(Wakeup(loop, self.driver.wake))
 
     def seen(self, *keys, **flags):
         flags = {"ready": True, "terminating": False, **flags}
@@ -136,18 +136,18 @@ class DrivenFarm:
     def arrive(self, id_, *, kind=Kind.SOCKET, hold_s=300.0, max_s=900.0, cost=0, takes=True):
         lease = Lease(id_, kind, owner="me", pool="p", label=f"label-{id_}", max_s=max_s, now=self.clock())
         lease.public_base = "http://farm.test"
-        party = Party(self, lease, takes)
-        self.driver.arrive(party, hold_s, cost)
-        return party
+        caller = LeaseRequest(self, lease, takes)
+        self.driver.arrive(caller, hold_s, cost)
+        return caller
 
     def dial(self, id_):
         return self.driver.dialling[id_]
 
     def leased(self, id_, **how):
-        party = self.arrive(id_, **how)
+        caller = self.arrive(id_, **how)
         self.dial(id_).ends(driver_module.Leased())
-        assert party.told[-1] == "begin"
-        return party
+        assert caller.told[-1] == "begin"
+        return caller
 
     def count(self, result):
         return self.metrics.dials[result].value
@@ -155,8 +155,8 @@ class DrivenFarm:
     def passed_s(self):
         return self.loop.time() - self.began
 
-    def end_of(self, party):
-        (line,) = [line for line in self.log.of("lease-ended") if line["lease"] == party.lease.id]
+    def end_of(self, caller):
+        (line,) = [line for line in self.log.of("lease-ended") if line["lease"] == caller.lease.id]
         return End(line["end"])
 
 

@@ -30,7 +30,7 @@ class Join:
 
 async def test_a_lease_from_arrival_to_its_one_line_in_the_log(drive):
     farm = drive()
-    party = farm.arrive("c1")
+    caller = farm.arrive("c1")
     assert farm.driver.waiting == 1
     assert farm.core.snapshot(farm.clock())["p"].held[0].label == "label-c1"
     await asyncio.sleep(2.5)
@@ -41,14 +41,14 @@ async def test_a_lease_from_arrival_to_its_one_line_in_the_log(drive):
     assert farm.driver.waiting == 0
     await asyncio.sleep(0.5)
     dial.ends(driver_module.Leased())
-    assert party.told == [TAKEN, "begin"]
-    assert farm.book.live == {"c1": party.lease}
+    assert caller.told == [TAKEN, "begin"]
+    assert farm.book.live == {"c1": caller.lease}
     assert farm.driver.dialling == {}
     assert farm.driver.waiting == 0
     assert farm.core.counts("p").leases == 1
     await asyncio.sleep(7)
-    farm.driver.session_ended(party, End.DONE)
-    assert farm.driver.parties == {}
+    farm.driver.session_ended(caller, End.DONE)
+    assert farm.driver.lease_requests == {}
     assert farm.book.live == {}
     assert farm.log.of("lease-ended") == []  # its agent is asked first
     assert "SessionEnded" in farm.core.story("c1")[-1]
@@ -63,9 +63,9 @@ async def test_a_lease_from_arrival_to_its_one_line_in_the_log(drive):
 
 async def test_the_agent_is_told_all_that_it_needs(drive):
     farm = drive()
-    party = farm.arrive("c1", max_s=90.4)
-    party.lease.launch = "lang=de"
-    party.lease.allow_origin = "https://app.test"
+    caller = farm.arrive("c1", max_s=90.4)
+    caller.lease.launch = "lang=de"
+    caller.lease.allow_origin = "https://app.test"
     await asyncio.sleep(1.25)
     farm.seen("u1")
     fields = farm.dial("c1").fields
@@ -78,7 +78,7 @@ async def test_the_agent_is_told_all_that_it_needs(drive):
     assert fields["Farm-Public-Base"] == "http://farm.test"
     assert fields["Farm-Launch"] == "lang=de"
     assert fields["Farm-Allow-Origin"] == "https://app.test"
-    lease = party.lease
+    lease = caller.lease
     told = (lease.pod, lease.pod_key, lease.address, lease.port, lease.dials)
     assert told == ("pod-u1", "u1", "10.0.0.9", 9222, 1)
 
@@ -94,12 +94,12 @@ async def test_the_agent_of_a_lease_that_may_be_renewed_is_not_told_its_first_li
     # The agent would end it there, however often it was renewed.
     farm = drive()
     farm.seen("u1")
-    party = farm.leased("c1", kind=Kind.NAMED, max_s=60.0)
+    caller = farm.leased("c1", kind=Kind.NAMED, max_s=60.0)
     assert RENEWABLE_MAX_S == 7 * 24 * 3600
     farm.arrive("c2", kind=Kind.NAMED, max_s=60.0)
     farm.seen("u2")
     assert farm.dial("c2").fields["Farm-Lease-Max-S"] == str(RENEWABLE_MAX_S)
-    assert party.lease.expires_at == farm.clock() + 60.0
+    assert caller.lease.expires_at == farm.clock() + 60.0
 
 
 async def test_an_answer_of_another_pod_or_lease_is_not_this_dial_s(drive):
@@ -138,10 +138,10 @@ async def test_the_time_to_grant_is_counted_from_when_both_were_there(drive):
 async def test_a_fault_is_invisible_to_the_caller_and_sets_the_pod_aside(drive, result):
     farm = drive()
     farm.seen("u1")
-    party = farm.arrive("c1")
+    caller = farm.arrive("c1")
     farm.dial("c1").ends(Failed(result))
-    assert party.told == []
-    assert farm.driver.parties == {"c1": party}
+    assert caller.told == []
+    assert farm.driver.lease_requests == {"c1": caller}
     assert (farm.driver.waiting, farm.count(result)) == (1, 1)
     (line,) = farm.log.of("set-aside")
     assert {key: line[key] for key in ("level", "pod", "result", "for_s")} == {
@@ -153,15 +153,15 @@ async def test_a_fault_is_invisible_to_the_caller_and_sets_the_pod_aside(drive, 
     await asyncio.sleep(2.1)  # nobody moves but the alarm
     assert farm.dial("c1").fields["Farm-Dials"] == "2"
     farm.dial("c1").ends(driver_module.Leased())
-    assert party.told == [TAKEN, "begin"]
+    assert caller.told == [TAKEN, "begin"]
 
 
 async def test_a_busy_pod_is_no_fault(drive):
     farm = drive()
     farm.seen("u1")
-    party = farm.arrive("c1")
+    caller = farm.arrive("c1")
     farm.dial("c1").ends(Failed(DialResult.BUSY, Busy.DRAINING))
-    assert (party.told, farm.count(DialResult.BUSY)) == ([], 1)
+    assert (caller.told, farm.count(DialResult.BUSY)) == ([], 1)
     assert farm.log.of("set-aside") == []
     assert farm.readiness_polls.asked == []  # the agent's own word: it drains, and is not asked again
 
@@ -169,35 +169,35 @@ async def test_a_busy_pod_is_no_fault(drive):
 async def test_a_connection_that_broke_before_the_first_byte_is_closed_and_another_pod_dialled(drive):
     farm = drive()
     farm.seen("u1", "u2")
-    party = farm.arrive("c1", takes=False)
+    caller = farm.arrive("c1", takes=False)
     first = farm.dial("c1")
     first.ends(driver_module.Leased())
     assert farm.closed == [first.sock]
     assert (farm.count(DialResult.BROKEN), farm.count(DialResult.LEASED)) == (1, 0)
     assert farm.book.live == {}
-    party.takes = True
+    caller.takes = True
     farm.dial("c1").ends(driver_module.Leased())
-    assert party.lease.pod_key == "u2"
-    assert party.told == [TAKEN, TAKEN, "begin"]
+    assert caller.lease.pod_key == "u2"
+    assert caller.told == [TAKEN, TAKEN, "begin"]
 
 
 async def test_the_agent_s_word_on_the_caller_s_own_fault_is_passed_on(drive):
     farm = drive()
     farm.seen("u1")
-    party = farm.arrive("c1")
+    caller = farm.arrive("c1")
     farm.dial("c1").ends(Failed(DialResult.CALLER, status=422, body=b"{}"))
-    assert party.told == [("pass on", 422, b"{}")]
-    assert (farm.driver.parties, farm.count(DialResult.CALLER)) == ({}, 1)
+    assert caller.told == [("pass on", 422, b"{}")]
+    assert (farm.driver.lease_requests, farm.count(DialResult.CALLER)) == ({}, 1)
     assert farm.core.counts("p").pods["free"] == 1
 
 
 async def test_an_agent_that_does_not_take_our_request_is_an_error_of_the_proxy(drive):
     farm = drive()
     farm.seen("u1")
-    party = farm.arrive("c1")
+    caller = farm.arrive("c1")
     farm.dial("c1").ends(Failed(DialResult.REJECTED, status=431, body=b'{"reason": "too large"}'))
-    assert party.told == [("refuse", "proxy-fault", driver_module.NOT_TAKEN)]
-    assert (farm.driver.parties, farm.count(DialResult.REJECTED)) == ({}, 1)
+    assert caller.told == [("refuse", "proxy-fault", driver_module.NOT_TAKEN)]
+    assert (farm.driver.lease_requests, farm.count(DialResult.REJECTED)) == ({}, 1)
     (line,) = farm.log.of("handshake-rejected")
     assert (line["level"], line["pod"], line["status"]) == ("error", "pod-u1", 431)
     assert line["answer"] == '{"reason": "too large"}'
@@ -207,24 +207,24 @@ async def test_an_agent_that_does_not_take_our_request_is_an_error_of_the_proxy(
 async def test_a_caller_that_our_own_bug_meets_is_told_so_and_no_pod_is_blamed(drive):
     farm = drive()
     farm.seen("u1")
-    party = farm.arrive("c1", takes=ValueError("bug"))
+    caller = farm.arrive("c1", takes=ValueError("bug"))
     dial = farm.dial("c1")
     dial.ends(driver_module.Leased())
-    assert party.told[1] == ("refuse", "proxy-fault", "a fault of the proxy's own; its log says more")
+    assert caller.told[1] == ("refuse", "proxy-fault", "a fault of the proxy's own; its log says more")
     assert farm.closed == [dial.sock]
-    assert (farm.driver.parties, farm.driver.dialling, farm.book.live) == ({}, {}, {})
+    assert (farm.driver.lease_requests, farm.driver.dialling, farm.book.live) == ({}, {}, {})
     assert farm.core.counts("p").pods["free"] == 1
     (line,) = farm.log.of("bug")
     assert (line["level"], line["handler"]) == ("error", "take")
-    assert line["exc_info"] is party.takes
+    assert line["exc_info"] is caller.takes
 
 
 async def test_without_a_descriptor_the_caller_is_refused_and_no_pod_blamed(drive, no_descriptors):
     farm = drive()
     farm.seen("u1")
-    party = farm.arrive("c1")
-    assert party.told == [("refuse", "descriptors", "the proxy has no descriptor left")]
-    assert (farm.driver.parties, farm.driver.dialling) == ({}, {})
+    caller = farm.arrive("c1")
+    assert caller.told == [("refuse", "descriptors", "the proxy has no descriptor left")]
+    assert (farm.driver.lease_requests, farm.driver.dialling) == ({}, {})
     assert farm.count(DialResult.ABANDONED) == 1
     assert farm.core.counts("p").pods["free"] == 1
 
@@ -234,10 +234,10 @@ async def test_without_a_descriptor_the_caller_is_refused_and_no_pod_blamed(driv
 
 async def test_who_leaves_while_held_is_forgotten(drive):
     farm = drive()
-    party = farm.arrive("c1")
-    farm.driver.leave(party)
-    farm.driver.leave(party)  # twice is harmless
-    assert (party.told, farm.driver.parties) == ([], {})
+    caller = farm.arrive("c1")
+    farm.driver.leave(caller)
+    farm.driver.leave(caller)  # twice is harmless
+    assert (caller.told, farm.driver.lease_requests) == ([], {})
     assert farm.core.counts("p").held == 0
     assert farm.log.of("illegal-event") == []
 
@@ -245,9 +245,9 @@ async def test_who_leaves_while_held_is_forgotten(drive):
 async def test_who_leaves_during_its_dial_has_it_abandoned_and_the_pod_given_back(drive):
     farm = drive()
     farm.seen("u1")
-    party = farm.arrive("c1")
+    caller = farm.arrive("c1")
     dial = farm.dial("c1")
-    farm.driver.leave(party)
+    farm.driver.leave(caller)
     assert dial.abandoned
     assert (farm.driver.dialling, farm.count(DialResult.ABANDONED)) == ({}, 1)
     assert farm.core.counts("p").pods["free"] == 1
@@ -255,22 +255,22 @@ async def test_who_leaves_during_its_dial_has_it_abandoned_and_the_pod_given_bac
 
 async def test_a_hold_ends_at_its_deadline_by_the_alarm_alone(drive):
     farm = drive()
-    party = farm.arrive("c1", hold_s=3600.0)
+    caller = farm.arrive("c1", hold_s=3600.0)
     await asyncio.sleep(3599)
-    assert party.told == []
+    assert caller.told == []
     await asyncio.sleep(1.5)
-    assert [told[:2] for told in party.told] == [("refuse", "hold-timeout")]
-    assert party.told[0][2]
-    assert farm.driver.parties == {}
+    assert [told[:2] for told in caller.told] == [("refuse", "hold-timeout")]
+    assert caller.told[0][2]
+    assert farm.driver.lease_requests == {}
 
 
 async def test_a_caller_that_grows_beyond_the_memory_is_refused(drive):
     farm = drive(Limits(hold_bytes=100))
-    party = farm.arrive("c1", cost=60)
-    farm.driver.grow(party, 90)
-    assert party.told == []
-    farm.driver.grow(party, 101)
-    assert [told[:2] for told in party.told] == [("refuse", "queue-full")]
+    caller = farm.arrive("c1", cost=60)
+    farm.driver.grow(caller, 90)
+    assert caller.told == []
+    farm.driver.grow(caller, 101)
+    assert [told[:2] for told in caller.told] == [("refuse", "queue-full")]
 
 
 async def test_the_bytes_that_a_caller_brings_are_counted(drive):
@@ -285,65 +285,65 @@ async def test_the_bytes_that_a_caller_brings_are_counted(drive):
 async def test_the_longest_time_ends_a_lease_by_the_alarm_alone(drive):
     farm = drive()
     farm.seen("u1")
-    party = farm.leased("c1", max_s=900.0)
+    caller = farm.leased("c1", max_s=900.0)
     await asyncio.sleep(899)
-    assert party.told[-1] == "begin"
+    assert caller.told[-1] == "begin"
     await asyncio.sleep(1.5)
-    assert party.told[-1] == ("close", "max")
-    assert farm.driver.parties == {}
+    assert caller.told[-1] == ("close", "max")
+    assert farm.driver.lease_requests == {}
 
 
 async def test_a_renewed_lease_lasts_from_its_renewal(drive):
     farm = drive()
     farm.seen("u1")
-    party = farm.leased("c1", kind=Kind.NAMED, max_s=60.0)
+    caller = farm.leased("c1", kind=Kind.NAMED, max_s=60.0)
     await asyncio.sleep(50)
-    farm.driver.renew(party.lease, 100.0)
-    assert party.lease.expires_at == farm.clock() + 100.0
+    farm.driver.renew(caller.lease, 100.0)
+    assert caller.lease.expires_at == farm.clock() + 100.0
     await asyncio.sleep(99)
-    assert party.told[-1] == "begin"
+    assert caller.told[-1] == "begin"
     await asyncio.sleep(1.5)
-    assert party.told[-1] == ("close", "max")
+    assert caller.told[-1] == ("close", "max")
 
 
 async def test_an_ended_lease_ends_its_joins_in_the_same_way_and_counts_once(drive):
     farm = drive()
     farm.seen("u1")
-    party = farm.leased("c1", kind=Kind.NAMED)
+    caller = farm.leased("c1", kind=Kind.NAMED)
     joins = [Join(), Join()]
-    party.lease.joins = set(joins)
-    farm.driver.session_ended(party, End.DELETED)
-    farm.driver.session_ended(party, End.DONE)
+    caller.lease.joins = set(joins)
+    farm.driver.session_ended(caller, End.DELETED)
+    farm.driver.session_ended(caller, End.DONE)
     assert [join.closed for join in joins] == [[End.DELETED], [End.DELETED]]
     assert farm.log.of("illegal-event") == []
-    assert party.lease.end is End.DELETED
+    assert caller.lease.end is End.DELETED
 
 
 async def test_a_lease_whose_agent_gives_no_word_ended_as_the_proxy_saw(drive):
     farm = drive()
     farm.seen("u1")
-    party = farm.leased("c1")
-    farm.driver.session_ended(party, End.STALL)
+    caller = farm.leased("c1")
+    farm.driver.session_ended(caller, End.STALL)
     farm.driver.tell(PodsChanged("p", gone=("u1",)))  # the question how it ended goes on
     assert farm.log.of("lease-ended") == []
     farm.driver.lease_log.heard("c1", None, reached=False)
-    assert farm.end_of(party) is End.STALL
+    assert farm.end_of(caller) is End.STALL
 
 
 async def test_a_lease_whose_agent_is_not_asked_is_settled_at_once(drive, monkeypatch):
     farm = drive()
     farm.seen("u1")
-    party = farm.leased("c1")
+    caller = farm.leased("c1")
     monkeypatch.setattr(farm.core, "handle", lambda event, now: [])
-    farm.driver.session_ended(party, End.DONE)
-    assert farm.end_of(party) is End.DONE
+    farm.driver.session_ended(caller, End.DONE)
+    assert farm.end_of(caller) is End.DONE
 
 
 async def test_a_question_of_no_more_use_is_stopped(drive):
     farm = drive()
     farm.seen("u1", "u2")
     farm.leased("c1")
-    farm.driver.session_ended(farm.driver.parties["c1"], End.DONE)
+    farm.driver.session_ended(farm.driver.lease_requests["c1"], End.DONE)
     farm.said("u1", free=True)
     farm.seen("u1", ready=False)  # a doubt: its agent is asked, and it is granted meanwhile
     farm.arrive("c2")
@@ -367,11 +367,11 @@ async def test_a_question_of_no_more_use_is_stopped(drive):
 async def test_a_lease_is_idle_when_all_its_connections_are(drive, own, joined, ends):
     farm = drive()
     farm.seen("u1")
-    party = farm.leased("c1", kind=Kind.NAMED)
-    party.idle = own
-    party.lease.joins = {Join(idle) for idle in joined} or None
-    farm.driver.idle(party.lease)
-    assert (party.told[-1] == ("close", "idle")) is ends
+    caller = farm.leased("c1", kind=Kind.NAMED)
+    caller.idle = own
+    caller.lease.joins = {Join(idle) for idle in joined} or None
+    farm.driver.idle(caller.lease)
+    assert (caller.told[-1] == ("close", "idle")) is ends
     assert ("c1" in farm.book.live) is not ends
 
 
@@ -388,7 +388,7 @@ async def test_the_end_of_the_process_closes_sessions_and_refuses_the_others(dri
     assert leased.told[-1] == ("close", "drained")
     assert dialling.told + held.told == [("refuse", "draining", "the proxy is shutting down")] * 2
     assert dial.abandoned
-    assert (farm.driver.parties, farm.driver.dialling, farm.book.live) == ({}, {}, {})
+    assert (farm.driver.lease_requests, farm.driver.dialling, farm.book.live) == ({}, {}, {})
     assert farm.core.counts("p").demand == 0
     assert farm.log.of("illegal-event") == []
 
@@ -410,13 +410,13 @@ async def test_a_closed_door_refuses_who_comes_later_and_nobody_else(drive):
 async def test_an_illegal_event_is_logged_and_harms_nobody(drive):
     farm = drive()
     farm.seen("u1")
-    party = farm.leased("c1")
+    caller = farm.leased("c1")
     farm.driver.tell(CallerLeft("c1"))
     farm.driver.tell(DialSucceeded("nobody"))
     lines = farm.log.of("illegal-event")
     assert [line["level"] for line in lines] == ["error", "error"]
     assert "nobody" in lines[1]["detail"]
-    farm.driver.session_ended(party, End.DONE)
+    farm.driver.session_ended(caller, End.DONE)
     assert farm.readiness_polls.asked[0].lease == "c1"
 
 
@@ -440,15 +440,15 @@ async def test_what_is_told_inside_a_command_is_handled_after_it_and_before_tell
 
 async def test_a_command_that_raises_does_not_leave_the_driver_deaf(drive):
     farm = drive()
-    party = farm.arrive("c1", hold_s=300.0)
+    caller = farm.arrive("c1", hold_s=300.0)
 
     def broken(reason, detail):
         raise ValueError(reason)
 
-    party.refuse = broken
+    caller.refuse = broken
     farm.core._pools["p"].limits = Limits(hold_bytes=0)
     with pytest.raises(ValueError, match="queue-full"):
-        farm.driver.grow(party, 10)
+        farm.driver.grow(caller, 10)
     farm.seen("u1")
     assert farm.leased("c2").told == [TAKEN, "begin"]
 
@@ -456,7 +456,7 @@ async def test_a_command_that_raises_does_not_leave_the_driver_deaf(drive):
 async def test_a_caller_closed_as_its_lease_began_does_not_begin(drive):
     farm = drive()
     farm.seen("u1")
-    party = farm.arrive("c1", max_s=0.0)  # its longest time is over at once
+    caller = farm.arrive("c1", max_s=0.0)  # its longest time is over at once
 
     dial = farm.dial("c1")
     handle = farm.core.handle
@@ -469,10 +469,10 @@ async def test_a_caller_closed_as_its_lease_began_does_not_begin(drive):
 
     farm.core.handle = handle_and_wake
     dial.ends(driver_module.Leased())
-    assert party.told == [TAKEN, ("close", "max")]
+    assert caller.told == [TAKEN, ("close", "max")]
 
 
 async def test_before_its_alarm_is_there_the_driver_takes_events(drive):
     farm = drive()
-    farm.driver._alarm = None
+    farm.driver._wakeup = None
     assert farm.arrive("c1", hold_s=5).told == []
