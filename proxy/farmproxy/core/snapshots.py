@@ -6,12 +6,10 @@ from farmproxy.core.callers import Caller
 from farmproxy.core.pods import DIALLING, LEASED, SET_ASIDE, Pod
 from farmproxy.core.pools import Pool
 
-STATES = ("unready", "free", "dialling", "leased", "recycling", "set-aside")
-
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """``pods`` has every state of STATES as key; terminating pods are counted in their state too."""
+    """``pods`` has every state as key; terminating pods are counted in their state too."""
 
     demand: int
     leases: int

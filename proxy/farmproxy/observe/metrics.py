@@ -14,7 +14,8 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from farmproxy import __version__
-from farmproxy.core.snapshots import STATES, PoolCounts
+from farmproxy.core.pods import PodState
+from farmproxy.core.snapshots import PoolCounts
 from farmproxy.observe import logs
 from farmproxy.observe.counters import Buckets, Count, counter_family
 
@@ -27,7 +28,7 @@ GRANT_BUCKETS_S = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 
 STALL_BUCKETS_S = (0.5, 1, 2, 5, 10, 30, 60)
 LEASE_BUCKETS_S = (0.1, 0.3, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)
 
-NOTHING = PoolCounts(demand=0, leases=0, held=0, pods=dict.fromkeys(STATES, 0))
+NOTHING = PoolCounts(demand=0, leases=0, held=0, pods=dict.fromkeys(map(str, PodState), 0))
 
 
 class Metrics:
@@ -77,7 +78,7 @@ class Metrics:
             demand.add_metric([pool], counts.demand)
             leases.add_metric([pool], counts.leases)
             held.add_metric([pool], counts.held)
-            for state in STATES:
+            for state in map(str, PodState):
                 pods.add_metric([pool, state], counts.pods.get(state, 0))
         yield from (demand, leases, held, pods)
         yield GaugeMetricFamily(

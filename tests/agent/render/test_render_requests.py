@@ -4,7 +4,7 @@ import contextlib
 import json
 
 import pytest
-from farmagent.render.answers import STATUSES, Reason, RenderError, refusal
+from farmagent.render.answers import Reason, RenderError, refusal
 from farmagent.render.requests import RenderRequest, parse
 from farmagent.render.targets import TargetPolicy
 from hypothesis import given
@@ -112,8 +112,19 @@ def test_a_refused_target_is_no_bad_request():
     assert caught.value.reason == Reason.REFUSED_TARGET
 
 
+DOCUMENTED = {
+    "bad-request": 400,
+    "refused-target": 403,
+    "too-large": 413,
+    "page-failed": 422,
+    "page-crashed": 422,
+    "script-failed": 422,
+    "not-settled": 504,
+}
+
+
 @pytest.mark.parametrize("reason", list(Reason))
-def test_each_reason_has_a_status_and_a_json_body(reason):
+def test_each_reason_has_its_documented_status_and_a_json_body(reason):
     answer = refusal(RenderError(reason, "why"))
-    assert answer.status == STATUSES[reason]
+    assert answer.status == DOCUMENTED[reason]
     assert json.loads(answer.body) == {"reason": reason.value, "detail": "why"}

@@ -1,6 +1,7 @@
 """Metrics: every name of the contract is there with 0 before anything happens."""
 
-from farmproxy.core.snapshots import STATES, PoolCounts
+from farmproxy.core.pods import PodState
+from farmproxy.core.snapshots import PoolCounts
 from farmproxy.observe.metrics import Metrics
 from farmwire import metrics as names
 from farmwire.reasons import DialResult, End, Refusal, WatchRestart
@@ -22,7 +23,7 @@ def test_every_series_is_zero_at_start():
         label = ("pool", pool)
         for name in (names.DEMAND, names.LEASES, names.HELD):
             assert found[name, (label,)] == 0
-        for state in STATES:
+        for state in map(str, PodState):
             assert found[names.PODS, (label, ("state", state))] == 0
     for name, label, values in [
         (names.LEASES_ENDED, "reason", End),
@@ -43,7 +44,9 @@ def test_every_series_is_zero_at_start():
 
 def test_gauges_are_read_when_scraped():
     metrics = Metrics(["default"])
-    counts = PoolCounts(demand=5, leases=3, held=2, pods={**dict.fromkeys(STATES, 0), "leased": 3})
+    counts = PoolCounts(
+        demand=5, leases=3, held=2, pods={**dict.fromkeys(map(str, PodState), 0), "leased": 3}
+    )
     metrics.read_from({"default": counts}.__getitem__, lambda: 1.5)
     metrics.bytes_up += 10
     metrics.bytes_down += 20
