@@ -15,7 +15,7 @@ from farmagent.chrome.directories import WorkDirectory
 from farmagent.chrome.leftover_files import Places
 from farmagent.chrome.uids import Uids
 from farmagent.errors import AgentError, SettingsError
-from farmagent.lease.browsers import Workshop
+from farmagent.lease.browsers import ChromeLauncher
 from farmagent.lease.leasing import Leasing
 from farmagent.lease.pod import Pod
 from farmagent.logs import log
@@ -30,14 +30,14 @@ Settings come from the environment (--check: only read them, exit code 2 for wro
 """
 
 
-async def serve(shop: Workshop) -> None:
+async def serve(launcher: ChromeLauncher) -> None:
     """Until drained. Raises AgentError when the address cannot be listened on."""
     loop = asyncio.get_running_loop()
-    pod = Pod(shop, on_exit=lambda: reaper.reap_orphans(pod.owns))
+    pod = Pod(launcher, on_exit=lambda: reaper.reap_orphans(pod.owns))
     reaper.watch(loop, pod.owns)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, pod.drain)
-    async with AgentServer(pod, Leasing(pod, renderer(shop.settings))):
+    async with AgentServer(pod, Leasing(pod, renderer(launcher.settings))):
         await pod.run()
 
 
@@ -56,14 +56,14 @@ def run(config: Settings) -> None:
     work = WorkDirectory(config.parent_dir)
     work.open()
     try:
-        shop = workshop(config, binaries.find(config, work.path), work)
-        shop.clear()
-        asyncio.run(serve(shop))
+        launcher = chrome_launcher(config, binaries.find(config, work.path), work)
+        launcher.clear()
+        asyncio.run(serve(launcher))
     finally:
         work.close()
 
 
-def workshop(config: Settings, binary: Binary, work: WorkDirectory) -> Workshop:
+def chrome_launcher(config: Settings, binary: Binary, work: WorkDirectory) -> ChromeLauncher:
     tell = log.warning if binary.shared_uid or binary.no_sandbox else log.info
     tell("isolation", **binary.isolation())
     if binary.shared_uid:
@@ -73,7 +73,7 @@ def workshop(config: Settings, binary: Binary, work: WorkDirectory) -> Workshop:
         uids, places = Uids(config.chrome_uids), leftover_files.writable()
         places = Places((*places.folders, *config.sweep, work.path), cut=places.cut)
         log.info("swept-folders", folders=[str(folder) for folder in places.folders], cut=places.cut)
-    return Workshop(config, binary, work, uids, places, low_priority=priorities.can_lift())
+    return ChromeLauncher(config, binary, work, uids, places, low_priority=priorities.can_lift())
 
 
 def main(arguments: list[str]) -> int:

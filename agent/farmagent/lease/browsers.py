@@ -53,7 +53,7 @@ class Launch(Protocol):
 
 
 @dataclass(slots=True)
-class Workshop:
+class ChromeLauncher:
     """What every Chrome of this agent is made with. ``places``: where it may leave something besides its own
     directories; ``low_priority``: spares start below everything else.
     """
@@ -134,13 +134,15 @@ class Browser:
         self.kill()
 
 
-async def live(browser: Browser, shop: Workshop, command: StartChrome, tell: Callable[[Event], None]) -> None:
+async def live(
+    browser: Browser, launcher: ChromeLauncher, command: StartChrome, tell: Callable[[Event], None]
+) -> None:
     """``tell`` hears ChromeAnswered and, exactly once, ChromeFailed."""
     asked, why = False, ""
     try:
         if command.after_s:
             await cancellation.within(cancellation.first(browser.promoted, browser.unwanted), command.after_s)
-        asked = await cancellation.unless(_serve(browser, shop, command, tell), browser.unwanted)
+        asked = await cancellation.unless(_serve(browser, launcher, command, tell), browser.unwanted)
     except cancellation.OverError:
         why = "unwanted"
     except (ChromeStartError, ChromeLostError, cdp.CdpError, cdp.CdpLost, OSError) as error:
@@ -156,21 +158,21 @@ async def live(browser: Browser, shop: Workshop, command: StartChrome, tell: Cal
                 browser.refused = why or f"exit code {code} at start"
         browser.kill()
         tell(ChromeFailed(browser.number, asked=asked))
-        await _clean(browser, shop)
+        await _clean(browser, launcher)
 
 
 async def _serve(
-    browser: Browser, shop: Workshop, command: StartChrome, tell: Callable[[Event], None]
+    browser: Browser, launcher: ChromeLauncher, command: StartChrome, tell: Callable[[Event], None]
 ) -> bool:
     """Start and watch; returns whether Chrome left in order."""
-    settings = shop.settings
+    settings = launcher.settings
     began = asyncio.get_running_loop().time()
-    process = await _started(browser, shop, command)
+    process = await _started(browser, launcher, command)
     async with cdp.connect(process.ws_url, timeout_s=settings.start_s) as connection:
         browser.connection = connection
         browser.heartbeat = Heartbeat(connection, every_s=settings.heartbeat_s, worked_s=process.worked_s)
         browser.version = await connection.send("Browser.getVersion", timeout_s=settings.start_s)
-        shop.sandbox_works |= not shop.binary.no_sandbox
+        launcher.sandbox_works |= not launcher.binary.no_sandbox
         start_s = asyncio.get_running_loop().time() - began
         log.info("chrome-started", chrome=browser.number, why=browser.why, start_s=round(start_s, 3))
         tell(ChromeAnswered(browser.number))
@@ -180,26 +182,26 @@ async def _serve(
         return await _watched(process, browser.heartbeat, connection)
 
 
-async def _started(browser: Browser, shop: Workshop, command: StartChrome) -> Process:
+async def _started(browser: Browser, launcher: ChromeLauncher, command: StartChrome) -> Process:
     """A Chrome that listens; the first of all tries whether the machine lets it have its sandbox."""
-    settings = shop.settings
-    browser.user = await shop.uids.take()
-    low = browser.why is Why.SPARE and shop.low_priority and not browser.promoted.is_set()
+    settings = launcher.settings
+    browser.user = await launcher.uids.take()
+    low = browser.why is Why.SPARE and launcher.low_priority and not browser.promoted.is_set()
     flags, environment = settings.chrome_args, {}
     if command.options is not None:
         flags += asked(command.options)
         environment = {"TZ": command.options.timezone} if command.options.timezone else {}
     start = Start(browser.user, flags, environment, low=low)
     while True:
-        process = browser.process = shop.launch(shop.binary, shop.work.fresh(browser.user), start)
+        process = browser.process = launcher.launch(launcher.binary, launcher.work.fresh(browser.user), start)
         try:
             await process.listening(timeout_s=settings.start_s)
         except ChromeStartError as error:
-            if not shop.give_up_sandbox(str(error)):
+            if not launcher.give_up_sandbox(str(error)):
                 raise
             process.kill()
             await process.exited.wait()
-            await asyncio.to_thread(_remove, browser.user, process, shop)
+            await asyncio.to_thread(_remove, browser.user, process, launcher)
         else:
             return process
 
@@ -219,23 +221,25 @@ async def _watched(process: Process, heartbeat: Heartbeat, connection: cdp.Brows
     return process.returncode in (0, None)
 
 
-async def _clean(browser: Browser, shop: Workshop) -> None:
+async def _clean(browser: Browser, launcher: ChromeLauncher) -> None:
     if browser.user is None:
         return
     if browser.process is not None:
         await browser.process.exited.wait()
-    pids, paths = await asyncio.to_thread(_remove, browser.user, browser.process, shop)
+    pids, paths = await asyncio.to_thread(_remove, browser.user, browser.process, launcher)
     if pids or paths:
         log.error("chrome-left", chrome=browser.number, pids=pids, paths=[str(path) for path in paths])
-    if shop.uids.is_shared or not (pids or paths):
-        shop.uids.give_back(browser.user)  # else nobody gets this uid again
+    if launcher.uids.is_shared or not (pids or paths):
+        launcher.uids.give_back(browser.user)  # else nobody gets this uid again
 
 
-def _remove(user: ChromeUser, process: Process | None, shop: Workshop) -> tuple[list[int], list[Path]]:
+def _remove(
+    user: ChromeUser, process: Process | None, launcher: ChromeLauncher
+) -> tuple[list[int], list[Path]]:
     """The processes first, also those in sessions of their own (crash handlers): nothing writes any more then.
     Returns what is left of both.
     """
-    pids = shop.uids.end_processes(user)
+    pids = launcher.uids.end_processes(user)
     root = process.directories.root if process is not None else None
     paths = [root] if root is not None and not remove(root) else []
-    return pids, paths + shop.sweep(user.uid)
+    return pids, paths + launcher.sweep(user.uid)

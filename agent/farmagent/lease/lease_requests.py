@@ -14,7 +14,7 @@ WHOLE = re.compile(r"[0-9]{1,15}")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class LeaseRequest:
     """``lease_max_s`` None: the proxy named none."""
 
     lease: str
@@ -38,7 +38,7 @@ class Offer:
         ]
 
 
-def read(request: Request) -> Offer:
+def read(request: Request) -> LeaseRequest:
     """Raises BadRequest."""
     lease, join = request.header(headers.LEASE), request.header(headers.JOIN)
     if (lease is None) == (join is None):
@@ -53,7 +53,7 @@ def read(request: Request) -> Offer:
     if origin and not ORIGIN.fullmatch(origin):
         raise BadRequest(400, f"{headers.ALLOW_ORIGIN} is no origin")
     max_s = _whole(request, headers.LEASE_MAX_S, None)
-    return Offer(
+    return LeaseRequest(
         lease=identity,
         is_join=join is not None,
         lease_max_s=float(max_s) if max_s is not None else None,

@@ -20,7 +20,7 @@ from farmagent.chrome import flags
 from farmagent.http.connections import PeerGone
 from farmagent.http.heads import HttpServerSide, Request
 from farmagent.lease import lease_requests, sessions
-from farmagent.lease.lease_requests import Offer
+from farmagent.lease.lease_requests import LeaseRequest
 from farmagent.lease.pod import LiveLease, Pod
 from farmagent.lease.sessions import Renderer, SessionPlace
 from farmagent.logs import log
@@ -56,7 +56,7 @@ class Leasing:
 
     async def serve(self, http: HttpServerSide, request: Request) -> bool:
         """Whether the connection is still HTTP (it was refused)."""
-        offer = lease_requests.read(request)
+        lease_request = lease_requests.read(request)
         try:
             accepted = self._key.accepts(request.header(headers.KEY))
         except OSError as error:
@@ -68,7 +68,7 @@ class Leasing:
                 403, {"reason": "unauthorized", "detail": f"{headers.KEY} is missing or wrong"}
             )
             return True
-        if offer.profile:
+        if lease_request.profile:
             body = {
                 "reason": "profile-unsupported",
                 "detail": "this pod keeps no profiles",
@@ -76,31 +76,31 @@ class Leasing:
             }
             await http.answer_json(400, body)
             return True
-        if offer.is_join:
-            return await self._join(http, offer)
-        return await self._lease(http, offer)
+        if lease_request.is_join:
+            return await self._join(http, lease_request)
+        return await self._lease(http, lease_request)
 
-    async def _join(self, http: HttpServerSide, offer: Offer) -> bool:
+    async def _join(self, http: HttpServerSide, lease_request: LeaseRequest) -> bool:
         lease = self._pod.lease
-        if lease is None or lease.id != offer.lease or not lease.began:
+        if lease is None or lease.id != lease_request.lease or not lease.began:
             await http.answer_json(404, {"reason": "not-found", "detail": "that lease does not run here"})
             return True
         if (
-            offer.lease_max_s is not None
+            lease_request.lease_max_s is not None
         ):  # a join says how long the lease may last now: it may have been renewed
-            self._pod.limit_lease(lease, max_s=offer.lease_max_s)
-        await self._switch(http, offer)
-        await self._session(http, offer, lease)
+            self._pod.limit_lease(lease, max_s=lease_request.lease_max_s)
+        await self._switch(http, lease_request)
+        await self._session(http, lease_request, lease)
         return False
 
-    async def _lease(self, http: HttpServerSide, offer: Offer) -> bool:
-        max_s = offer.lease_max_s or self._pod.settings.lease_max_s
+    async def _lease(self, http: HttpServerSide, lease_request: LeaseRequest) -> bool:
+        max_s = lease_request.lease_max_s or self._pod.settings.lease_max_s
         try:
-            options = self._options(offer)
+            options = self._options(lease_request)
         except ValueError as error:
             await self._refuse_options(http, str(error))
             return True
-        lease = self._pod.ask_lease(offer.lease, max_s=max_s, options=options)
+        lease = self._pod.ask_lease(lease_request.lease, max_s=max_s, options=options)
         if isinstance(lease, Busy):
             await self._refuse(http, lease)
             return True
@@ -114,18 +114,18 @@ class Leasing:
                 else:
                     await self._refuse(http, self._pod.busy or Busy.RECYCLING)
                 return True
-            await self._switch(http, offer)
+            await self._switch(http, lease_request)
             self._pod.lease_began(lease)
-            end = await self._session(http, offer, lease)
+            end = await self._session(http, lease_request, lease)
         finally:
             self._pod.lease_closed(lease.id, end)
         return False
 
-    def _options(self, offer: Offer) -> LaunchOptions | None:
+    def _options(self, lease_request: LeaseRequest) -> LaunchOptions | None:
         """What the lease's Chrome is to be started with; None for the usual one. Raises ValueError."""
-        if not offer.launch:
+        if not lease_request.launch:
             return None
-        options = launch_options.from_header(offer.launch)
+        options = launch_options.from_header(lease_request.launch)
         own = flags.clash(options, self._pod.settings.chrome_args)
         if own:
             raise ValueError(f"this pod's owner has set {own}, and that stays")
@@ -155,26 +155,26 @@ class Leasing:
                 await asyncio.sleep(PREPARING_EVERY_S)
                 await http.inform(102)
 
-    async def _switch(self, http: HttpServerSide, offer: Offer) -> None:
+    async def _switch(self, http: HttpServerSide, lease_request: LeaseRequest) -> None:
         glued = http.glued()
         await http.inform(
             101,
             [
                 ("Connection", "Upgrade"),
                 ("Upgrade", UPGRADE_TOKEN),
-                (headers.LEASE, offer.lease),
+                (headers.LEASE, lease_request.lease),
                 (headers.POD, self._pod.settings.pod),
             ],
         )
         http.connection.unread(glued)
 
-    async def _session(self, http: HttpServerSide, offer: Offer, lease: LiveLease) -> End:
+    async def _session(self, http: HttpServerSide, lease_request: LeaseRequest, lease: LiveLease) -> End:
         chrome = self._pod.chrome
         if chrome is None:
             http.connection.close()
             return End.BROWSER_DIED
         place = SessionPlace(
-            offer=offer,
+            lease_request=lease_request,
             chrome=chrome,
             pod=self._pod.settings.pod,
             over=lease.over,

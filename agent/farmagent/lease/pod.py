@@ -15,7 +15,7 @@ from farmwire.reasons import Busy, End
 from farmagent import cancellation
 from farmagent.errors import ChromeLostError
 from farmagent.lease import browsers
-from farmagent.lease.browsers import Browser, Workshop
+from farmagent.lease.browsers import Browser, ChromeLauncher
 from farmagent.lease.metrics import AgentMetrics
 from farmagent.lease.states import (
     AgentBegan,
@@ -65,16 +65,16 @@ class LiveLease:
 class Pod:
     """``on_exit`` is called after each Chrome's end (PID 1 then looks for orphans)."""
 
-    def __init__(self, shop: Workshop, *, on_exit: Callable[[], object] = lambda: None) -> None:
-        self.settings = shop.settings
+    def __init__(self, launcher: ChromeLauncher, *, on_exit: Callable[[], object] = lambda: None) -> None:
+        self.settings = launcher.settings
         self.metrics = AgentMetrics()
-        self.metrics.isolation(lambda: shop.binary)
+        self.metrics.isolation(lambda: launcher.binary)
         self.lease: LiveLease | None = None
         self.version: dict[str, Any] = {}
         self.drained = asyncio.Event()
-        spare_after_s = shop.settings.spare_after_s if shop.settings.recycle == "spare" else None
+        spare_after_s = launcher.settings.spare_after_s if launcher.settings.recycle == "spare" else None
         self._states = PodStates(spare_after_s=spare_after_s)
-        self._shop = shop
+        self._launcher = launcher
         self._on_exit = on_exit
         self._browsers: dict[int, Browser] = {}
         self._changed = asyncio.Event()
@@ -97,7 +97,7 @@ class Pod:
     @property
     def isolation(self) -> dict[str, str]:
         """For /readyz?verbose; the first Chrome may find that it cannot have its sandbox."""
-        return self._shop.binary.isolation()
+        return self._launcher.binary.isolation()
 
     def end_of(self, lease: str) -> End | None:
         return self._states.ends.get(lease)
@@ -279,7 +279,7 @@ class Pod:
 
     async def _live(self, browser: Browser, command: StartChrome) -> None:
         try:
-            await browsers.live(browser, self._shop, command, self.tell)
+            await browsers.live(browser, self._launcher, command, self.tell)
         finally:
             self._browsers.pop(browser.number, None)
             self._on_exit()

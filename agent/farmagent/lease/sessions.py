@@ -20,7 +20,7 @@ from farmagent.http.connections import Connection, PeerGone, connect
 from farmagent.http.heads import BadRequest, HttpServerSide, Request, as_json
 from farmagent.lease import json_pages
 from farmagent.lease.browsers import Browser
-from farmagent.lease.lease_requests import Offer
+from farmagent.lease.lease_requests import LeaseRequest
 
 CLOSE = ("Connection", "close")
 CHROME_CONNECT_S = 5.0
@@ -51,7 +51,7 @@ class Renderer(Protocol):
 class SessionPlace:
     """Where a session runs: the lease's own event, the pod's Chrome, and what answers carry."""
 
-    offer: Offer
+    lease_request: LeaseRequest
     chrome: Browser
     pod: str
     over: asyncio.Event
@@ -119,7 +119,7 @@ async def _route(http: HttpServerSide, request: Request, place: SessionPlace) ->
     if process is None:
         raise ChromeLostError("Chrome is gone")
     if json_pages.is_json_page(request.path) and request.method in json_pages.METHODS:
-        answer = await json_pages.page(process.port, request, place.offer.public_base)
+        answer = await json_pages.page(process.port, request, place.lease_request.public_base)
         headers = [("Content-Type", answer.content_type), ("Cache-Control", "no-store")]
         await _answer(http, place, answer.status, answer.body, headers)
     elif request.path == paths.RENDER and request.method == "POST":
@@ -139,7 +139,7 @@ async def _answer(
     body: bytes,
     headers: Sequence[tuple[str, str]] = (),
 ) -> None:
-    await http.answer(status, body, [*headers, *place.offer.answer_headers(place.pod), CLOSE])
+    await http.answer(status, body, [*headers, *place.lease_request.answer_headers(place.pod), CLOSE])
     await http.connection.finish()
 
 
@@ -181,7 +181,9 @@ async def _splice(http: HttpServerSide, request: Request, place: SessionPlace) -
         if b" 101 " not in status_line[:14]:
             return await _refused(http, place, status_line)
         chrome.unread(rest)
-        extra = "".join(f"{name}: {value}\r\n" for name, value in place.offer.answer_headers(place.pod))
+        extra = "".join(
+            f"{name}: {value}\r\n" for name, value in place.lease_request.answer_headers(place.pod)
+        )
         await caller.send(status_line + b"\r\n" + extra.encode("latin-1") + fields)
         caller.splice(chrome)
         await chrome.ended.wait()

@@ -14,7 +14,7 @@ from farmagent.chrome.directories import WorkDirectory
 from farmagent.chrome.leftover_files import Places
 from farmagent.chrome.uids import Uids
 from farmagent.errors import ChromeStartError
-from farmagent.lease.browsers import Workshop
+from farmagent.lease.browsers import ChromeLauncher
 from farmagent.lease.leasing import Leasing
 from farmagent.lease.pod import Pod
 from farmagent.server import AgentServer
@@ -223,10 +223,10 @@ async def pod_under_test(renderer, **env):
         work = WorkDirectory(Path(folder, "work"))
         work.open()
         places = Places((), cut=False)
-        shop = Workshop(
+        launcher = ChromeLauncher(
             settings, Binary(Path("/fake")), work, OwnUid(), places, low_priority=True, launch=launch
         )
-        pod = Pod(shop)
+        pod = Pod(launcher)
         async with AgentServer(pod, Leasing(pod, renderer)) as server, asyncio.TaskGroup() as group:
             running = group.create_task(pod.run())
             tested = PodUnderTest(pod, server, chromes, fail, group)

@@ -39,15 +39,15 @@ def read(pieces):
 def test_pieces_make_no_difference(cuts):
     edges = [0, *sorted(cuts), len(LEASE)]
     request, _ = read([LEASE[start:end] for start, end in pairwise(edges)])
-    offer = lease_requests.read(request)
-    assert (offer.lease, offer.is_join, offer.lease_max_s, offer.waited_ms, offer.dials) == (
+    asked = lease_requests.read(request)
+    assert (asked.lease, asked.is_join, asked.lease_max_s, asked.waited_ms, asked.dials) == (
         "01J",
         False,
         900.0,
         "3",
         "2",
     )
-    assert offer.public_base == "wss://door/leases/01J.KEY"
+    assert asked.public_base == "wss://door/leases/01J.KEY"
 
 
 @settings(max_examples=40, deadline=None)

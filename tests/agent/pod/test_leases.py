@@ -399,7 +399,7 @@ class TestDrain:
             assert pod.pod.end_of("L1") == "drained"
 
     async def test_a_sigterm_before_it_runs_ends_it(self, pod):
-        early = Pod(pod.pod._shop)
+        early = Pod(pod.pod._launcher)
         early.drain()
         async with asyncio.timeout(5):
             await early.run()

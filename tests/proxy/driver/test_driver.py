@@ -150,7 +150,7 @@ async def test_a_fault_is_invisible_to_the_caller_and_sets_the_pod_aside(drive, 
         "result": result,
         "for_s": 2.0,
     }
-    await asyncio.sleep(2.1)  # nobody moves but the alarm
+    await asyncio.sleep(2.1)  # nobody moves but the wakeup
     assert farm.dial("c1").fields["Farm-Dials"] == "2"
     farm.dial("c1").ends(driver_module.Leased())
     assert caller.told == [TAKEN, "begin"]
@@ -253,7 +253,7 @@ async def test_who_leaves_during_its_dial_has_it_abandoned_and_the_pod_given_bac
     assert farm.core.counts("p").pods["free"] == 1
 
 
-async def test_a_hold_ends_at_its_deadline_by_the_alarm_alone(drive):
+async def test_a_hold_ends_at_its_deadline_by_the_wakeup_alone(drive):
     farm = drive()
     caller = farm.arrive("c1", hold_s=3600.0)
     await asyncio.sleep(3599)
@@ -282,7 +282,7 @@ async def test_the_bytes_that_a_caller_brings_are_counted(drive):
 # How a lease ends
 
 
-async def test_the_longest_time_ends_a_lease_by_the_alarm_alone(drive):
+async def test_the_longest_time_ends_a_lease_by_the_wakeup_alone(drive):
     farm = drive()
     farm.seen("u1")
     caller = farm.leased("c1", max_s=900.0)
@@ -472,7 +472,7 @@ async def test_a_caller_closed_as_its_lease_began_does_not_begin(drive):
     assert caller.told == [TAKEN, ("close", "max")]
 
 
-async def test_before_its_alarm_is_there_the_driver_takes_events(drive):
+async def test_before_its_wakeup_is_there_the_driver_takes_events(drive):
     farm = drive()
     farm.driver._wakeup = None
     assert farm.arrive("c1", hold_s=5).told == []
