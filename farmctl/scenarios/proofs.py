@@ -2,6 +2,9 @@
 
 import asyncio
 
+from farmwire.reasons import DialResult
+
+from farmctl.scenarios.callers import Caller
 from farmctl.scenarios.stage import Stage
 from farmctl.testbeds.base import Pod
 
@@ -24,3 +27,22 @@ async def pod_is_gone(stage: Stage, before: Pod) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+async def silent(stage: Stage, pod: str, job: str, callers: int = 4) -> tuple[list[Caller], int]:
+    """More callers than pods that answer, so that one of them is given ``pod``, which does not: the callers, once all
+    have ended, and how many dials ran out of time.
+    """
+    before = await stage.dials(DialResult.TIMEOUT)
+    newcomers = [
+        stage.crowd.browse(f"page-{number}", stage.pages.job(f"{job}-{number}", length_s=0.5))
+        for number in range(1, callers + 1)
+    ]
+
+    async def dialled() -> bool:
+        return await stage.dials(DialResult.TIMEOUT) > before
+
+    await stage.arrange(f"{pod} was dialled", dialled, 30)
+    stage.proof(f"{pod} was dialled and did not answer")
+    await stage.crowd.settle(120, newcomers)
+    return newcomers, round(await stage.dials(DialResult.TIMEOUT) - before)

@@ -8,15 +8,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farmwire.reasons import DialResult, End
+from farmwire.reasons import End
 
-from farmctl.scenarios import checks, witnesses
+from farmctl.scenarios import checks, proofs, witnesses
 from farmctl.scenarios.catalogue import Scenario
 from farmctl.scenarios.results import Check, Fate, Outcome, struck
 from farmctl.scenarios.stage import Stage
 
 CLAIM = "A pod that freezes costs no caller an error, and a Chrome that freezes in a session costs that session alone."
-NEWCOMERS = 4
 # The agent gives up a Chrome that is silent for some seconds; a starved machine adds its own.
 NOTICED_S = 15.0
 
@@ -49,23 +48,10 @@ async def run(stage: Stage) -> None:
     sitting = [stage.crowd.sit(f"idle-{number}", rise) for number in range(1, 3)]
     await stage.in_session(sitting)
     await stage.leased(2)
-    before = await stage.dials(DialResult.TIMEOUT)
     free = next(pod.name for pod in (await stage.admin.pool()).pods if pod.state == "free")
     stage.fault(f"freezing {free}, which is free")
     await stage.testbed.freeze(free)
-    # More callers than pods that answer: one of them is given the frozen one.
-    newcomers = [
-        stage.crowd.browse(f"page-{number}", stage.pages.job(f"frozen-{number}", length_s=0.5))
-        for number in range(1, NEWCOMERS + 1)
-    ]
-
-    async def dialled() -> bool:
-        return await stage.dials(DialResult.TIMEOUT) > before
-
-    await stage.arrange("the frozen pod was dialled", dialled, 30)
-    stage.proof(f"{free} was dialled and did not answer")
-    await stage.crowd.settle(90, newcomers)
-    timeouts = round(await stage.dials(DialResult.TIMEOUT) - before)
+    newcomers, timeouts = await proofs.silent(stage, free, "frozen")
 
     victim = sitting[0]
     pod = (await stage.admin.pool()).pod_of(victim.label)

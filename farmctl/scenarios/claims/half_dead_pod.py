@@ -8,15 +8,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farmwire.reasons import DialResult
-
-from farmctl.scenarios import checks
+from farmctl.scenarios import checks, proofs
 from farmctl.scenarios.catalogue import Scenario
 from farmctl.scenarios.results import Check, Fate, Outcome, struck
 from farmctl.scenarios.stage import Stage
 
 CLAIM = "A pod that is cut off from the network costs the session on it, told within twice the keepalive, and nobody else anything."
-NEWCOMERS = 4
 KEEPALIVE_S = (
     15.0  # FARMPROXY_KEEPALIVE_S as `farmctl up` leaves it: a silent connection is given up after twice that
 )
@@ -49,7 +46,6 @@ async def run(stage: Stage) -> None:
     sitting = [stage.crowd.sit(f"idle-{number}", rise) for number in range(1, 3)]
     await stage.in_session(sitting)
     await stage.leased(2)
-    before = await stage.dials(DialResult.TIMEOUT)
     pool = await stage.admin.pool()
     free = next(pod.name for pod in pool.pods if pod.state == "free")
     victim = sitting[0]
@@ -61,19 +57,7 @@ async def run(stage: Stage) -> None:
     )
     await stage.testbed.cut_off(leased)
     await stage.testbed.cut_off(free)
-    # More callers than pods that answer: one of them is given the one that is cut off.
-    newcomers = [
-        stage.crowd.browse(f"page-{number}", stage.pages.job(f"cut-{number}", length_s=0.5))
-        for number in range(1, NEWCOMERS + 1)
-    ]
-
-    async def dialled() -> bool:
-        return await stage.dials(DialResult.TIMEOUT) > before
-
-    await stage.arrange("a pod that is cut off was dialled", dialled, 30)
-    stage.proof(f"{free} was dialled and nothing came back")
-    await stage.crowd.settle(120, newcomers)
-    timeouts = round(await stage.dials(DialResult.TIMEOUT) - before)
+    newcomers, timeouts = await proofs.silent(stage, free, "cut")
     await stage.crowd.settle(90, [victim])
     noticed_s = (victim.ended_ms() - at) / 1000 if victim.ended.is_set() else float("inf")
     rise.set()
