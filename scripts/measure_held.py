@@ -18,7 +18,7 @@ from pathlib import Path
 
 SERVE = """
 import asyncio, structlog, sys
-from farmproxy import collector, logs
+from farmproxy.observe import gc_tuning, logs
 from farmproxy.proxy import Proxy
 from farmproxy.config.parsers import HostPort
 from farmproxy.config.settings import Settings
@@ -33,7 +33,7 @@ async def main():
     print(proxy.open_door().port, flush=True)
     await asyncio.Event().wait()
 
-collector.settle()
+gc_tuning.settle()
 try:
     import uvloop
     uvloop.run(main())
