@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from farmwire.launch_options import LaunchOptions
 
-from farmctl.client.endpoints import NO_OPTIONS, Wishes, browser_url
+from farmctl.client.endpoints import NO_OPTIONS, LeaseOptions, browser_url
 from farmctl.client.errors import JobLost, from_playwright
 from farmctl.client.transport import HOLD_DEFAULT_S, reach
 
@@ -41,22 +41,26 @@ async def connect(
     ``playwright`` is a started driver to share; without one the block starts its own. Raises Refused,
     JobLost or DoorUnreachable; Playwright's timeout is set so that it covers the hold.
     """
-    wishes = Wishes(token=token, pool=pool, hold_s=hold_s, max_s=max_s, label=label, launch=launch)
+    lease_options = LeaseOptions(
+        token=token, pool=pool, hold_s=hold_s, max_s=max_s, label=label, launch=launch
+    )
     if playwright is None:
         from playwright.async_api import async_playwright
 
-        async with async_playwright() as own, _leased(own, door, wishes) as browser:
+        async with async_playwright() as own, _leased(own, door, lease_options) as browser:
             yield browser
     else:
-        async with _leased(playwright, door, wishes) as browser:
+        async with _leased(playwright, door, lease_options) as browser:
             yield browser
 
 
 @asynccontextmanager
-async def _leased(playwright: "Playwright", door: str, wishes: Wishes) -> "AsyncIterator[Browser]":
+async def _leased(
+    playwright: "Playwright", door: str, lease_options: LeaseOptions
+) -> "AsyncIterator[Browser]":
     from playwright.async_api import Error
 
-    browser = await _connect(playwright, door, wishes)
+    browser = await _connect(playwright, door, lease_options)
     gone = asyncio.Event()
     browser.on("disconnected", lambda _browser: gone.set())
     try:
@@ -71,17 +75,17 @@ async def _leased(playwright: "Playwright", door: str, wishes: Wishes) -> "Async
             await browser.close()
 
 
-async def _connect(playwright: "Playwright", door: str, wishes: Wishes) -> "Browser":
+async def _connect(playwright: "Playwright", door: str, lease_options: LeaseOptions) -> "Browser":
     from playwright.async_api import Error
 
-    hold_s = HOLD_DEFAULT_S if wishes.hold_s is None else wishes.hold_s
-    url = browser_url(door, wishes)
+    hold_s = HOLD_DEFAULT_S if lease_options.hold_s is None else lease_options.hold_s
+    url = browser_url(door, lease_options)
     # Playwright has one limit for connecting and for being held; this way the connecting keeps a short one.
     (await reach(door))[1].close()
     try:
         return await playwright.chromium.connect_over_cdp(
             url,
-            headers=wishes.headers() or None,
+            headers=lease_options.headers() or None,
             timeout=(hold_s + CONNECT_MARGIN_S) * 1000,
         )
     except Error as error:

@@ -1,4 +1,4 @@
-"""Addresses at the door: how a caller's wishes become a URL's query. The token goes into a header, never a URL.
+"""Addresses at the door: how a caller's lease options become a URL's query. The token goes into a header, never a URL.
 
 The door strips these keys before a pod sees the request.
 """
@@ -15,7 +15,7 @@ NO_OPTIONS = LaunchOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class LeaseOptions:
     """What a caller asks the door for; None and "" leave the door's default. Seconds; ``hold_s`` 0: do not hold.
     ``launch``: what the lease's Chrome is started with.
     """
@@ -40,22 +40,22 @@ class Wishes:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
-def http_url(door: str, path: str, wishes: Wishes | None = None) -> str:
+def http_url(door: str, path: str, lease_options: LeaseOptions | None = None) -> str:
     """Return ``door`` (http, https, ws or wss, with or without a path) joined with path and query."""
-    return _join(door, path, wishes, {"ws": "http", "wss": "https"})
+    return _join(door, path, lease_options, {"ws": "http", "wss": "https"})
 
 
-def browser_url(door: str, wishes: Wishes | None = None) -> str:
+def browser_url(door: str, lease_options: LeaseOptions | None = None) -> str:
     """Return the WebSocket URL that takes a lease of its own each time it is connected to."""
-    return _join(door, paths.FARM_BROWSER, wishes, {"http": "ws", "https": "wss"})
+    return _join(door, paths.FARM_BROWSER, lease_options, {"http": "ws", "https": "wss"})
 
 
-def _join(door: str, path: str, wishes: Wishes | None, schemes: dict[str, str]) -> str:
+def _join(door: str, path: str, lease_options: LeaseOptions | None, schemes: dict[str, str]) -> str:
     parts = urlsplit(door if "://" in door else f"http://{door}")
     if parts.scheme not in {"http", "https", "ws", "wss"} or not parts.netloc:
         raise UsageError(f"{door!r} is no address of a door", hint="give one such as http://127.0.0.1:9222")
     scheme = schemes.get(parts.scheme, parts.scheme)
-    query = urlencode(wishes.query()) if wishes else ""
+    query = urlencode(lease_options.query()) if lease_options else ""
     return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + path, query, ""))
 
 

@@ -12,7 +12,7 @@ import aiohttp
 from farmwire import paths
 from farmwire.launch_options import LaunchOptions
 
-from farmctl.client.endpoints import NO_OPTIONS, Wishes, http_url
+from farmctl.client.endpoints import NO_OPTIONS, LeaseOptions, http_url
 from farmctl.client.errors import FarmError, from_answer
 from farmctl.client.transport import limit, mapped
 
@@ -28,7 +28,7 @@ class Lease:
     http: str
     browser_ws: str
     _door: str
-    _wishes: Wishes
+    _lease_options: LeaseOptions
     _session: aiohttp.ClientSession
 
     async def renew(self, max_s: float) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Lease:
 
     async def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         url = http_url(self._door, paths.LEASES + path)
-        return await _ask(self._session, self._door, method, url, self._wishes, body)
+        return await _ask(self._session, self._door, method, url, self._lease_options, body)
 
 
 @asynccontextmanager
@@ -62,9 +62,11 @@ async def lease(
     launch: LaunchOptions = NO_OPTIONS,
 ) -> AsyncIterator[Lease]:
     """Yield a Lease (POST /leases). Raises Refused, JobLost or DoorUnreachable."""
-    wishes = Wishes(token=token, pool=pool, hold_s=hold_s, max_s=max_s, label=label, launch=launch)
+    lease_options = LeaseOptions(
+        token=token, pool=pool, hold_s=hold_s, max_s=max_s, label=label, launch=launch
+    )
     async with aiohttp.ClientSession(timeout=limit(hold_s)) as session:
-        told = await _ask(session, door, "POST", http_url(door, paths.LEASES, wishes), wishes)
+        told = await _ask(session, door, "POST", http_url(door, paths.LEASES, lease_options), lease_options)
         given = Lease(
             id=told["id"],
             pod=told["pod"],
@@ -73,7 +75,7 @@ async def lease(
             http=told["urls"]["http"],
             browser_ws=told["urls"]["browser_ws"],
             _door=door,
-            _wishes=wishes,
+            _lease_options=lease_options,
             _session=session,
         )
         try:
@@ -85,11 +87,16 @@ async def lease(
 
 
 async def _ask(
-    session: aiohttp.ClientSession, door: str, method: str, url: str, wishes: Wishes, body: object = None
+    session: aiohttp.ClientSession,
+    door: str,
+    method: str,
+    url: str,
+    lease_options: LeaseOptions,
+    body: object = None,
 ) -> dict[str, Any]:
     async with (
         mapped(door),
-        session.request(method, url, json=body, headers=wishes.headers()) as answer,
+        session.request(method, url, json=body, headers=lease_options.headers()) as answer,
     ):
         text = await answer.read()
         if answer.status >= 300:

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 from farmwire import headers, paths
 
-from farmctl.client.endpoints import Wishes, http_url
+from farmctl.client.endpoints import LeaseOptions, http_url
 from farmctl.client.errors import from_answer
 from farmctl.client.transport import limit, mapped, shared_or_own
 
@@ -46,13 +46,13 @@ async def render(
 
     Raises PageFailed (the page's own fault), Refused, JobLost or DoorUnreachable.
     """
-    wishes = Wishes(token=token, pool=pool, hold_s=hold_s, max_s=max_s, label=label)
+    lease_options = LeaseOptions(token=token, pool=pool, hold_s=hold_s, max_s=max_s, label=label)
     job = {**(options or {}), "url": url, "timeout_s": timeout_s}
     async with shared_or_own(session) as http, mapped(door):
         answer = await http.post(
-            http_url(door, paths.RENDER, wishes),
+            http_url(door, paths.RENDER, lease_options),
             json=job,
-            headers=wishes.headers(),
+            headers=lease_options.headers(),
             timeout=limit(hold_s, timeout_s),
         )
         async with answer:

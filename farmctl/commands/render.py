@@ -49,8 +49,8 @@ def render(
         "full_page": full_page,
     }
     told = {key: value for key, value in options.items() if value}
-    wishes = {"token": token, "pool": pool, "hold_s": hold_s, "label": "farmctl render"}
-    answer = asyncio.run(_rendered(door, url, told, timeout_s, attempts, wishes))
+    lease_options = {"token": token, "pool": pool, "hold_s": hold_s, "label": "farmctl render"}
+    answer = asyncio.run(_rendered(door, url, told, timeout_s, attempts, lease_options))
     if out is not None and not to_stdout:
         out.write_bytes(answer.body)
     else:
@@ -63,7 +63,12 @@ def render(
 
 
 async def _rendered(
-    door: str, url: str, options: dict[str, Any], timeout_s: float, attempts: int, wishes: dict[str, Any]
+    door: str,
+    url: str,
+    options: dict[str, Any],
+    timeout_s: float,
+    attempts: int,
+    lease_options: dict[str, Any],
 ) -> "Rendered":
     from farmctl.client import render as ask
     from farmctl.client import run_job
@@ -74,6 +79,6 @@ async def _rendered(
         door = (await current()).door
 
     async def job() -> "Rendered":
-        return await ask(door, url, options=options, timeout_s=timeout_s, **wishes)
+        return await ask(door, url, options=options, timeout_s=timeout_s, **lease_options)
 
     return await run_job(job, attempts=attempts)

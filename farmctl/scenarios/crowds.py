@@ -21,7 +21,7 @@ from farmctl.client import (
     render,
     run_job,
 )
-from farmctl.client.endpoints import Wishes
+from farmctl.client.endpoints import LeaseOptions
 from farmctl.scenarios.callers import Caller
 from farmctl.scenarios.drivers import Driver
 from farmctl.scenarios.pages import PageJob
@@ -132,10 +132,10 @@ class Crowd:
             raw = await RawCaller.reach(self._door)
             caller.may_leave(raw.leave)
             try:
-                wishes = Wishes(hold_s=asked.hold_s, max_s=asked.max_s, label=caller.label)
+                lease_options = LeaseOptions(hold_s=asked.hold_s, max_s=asked.max_s, label=caller.label)
                 # The door's own limits come first: this one only keeps a broken door from hanging the harness.
                 async with asyncio.timeout(asked.hold_s + PAGE_LIMIT_S):
-                    grant = await raw.ask(self._door, wishes)
+                    grant = await raw.ask(self._door, lease_options)
                 caller.granted(pod=grant.pod, lease=grant.lease, waited_ms=grant.waited_ms, dials=grant.dials)
                 if command:
                     await raw.command("Browser.getVersion")
@@ -152,12 +152,12 @@ class Crowd:
             raw = await RawCaller.reach(self._door)
             caller.may_leave(raw.leave)
             try:
-                wishes = Wishes(hold_s=asked.hold_s, max_s=asked.max_s, label=caller.label)
+                lease_options = LeaseOptions(hold_s=asked.hold_s, max_s=asked.max_s, label=caller.label)
                 async with asyncio.timeout(asked.hold_s + PAGE_LIMIT_S):
-                    grant = await raw.take(self._door, wishes)
+                    grant = await raw.take(self._door, lease_options)
                 caller.granted(pod=grant.pod, lease=grant.lease)
                 await asyncio.sleep(length_s)
-                await raw.give_back(self._door, wishes, grant.lease)
+                await raw.give_back(self._door, lease_options, grant.lease)
             finally:
                 raw.leave()
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from farmwire import headers, paths
 
-from farmctl.client.endpoints import Wishes, browser_url, http_url
+from farmctl.client.endpoints import LeaseOptions, browser_url, http_url
 from farmctl.client.errors import JobLost, from_answer
 from farmctl.client.transport import reach
 
@@ -48,9 +48,11 @@ class RawCaller:
     async def reach(cls, door: str) -> "RawCaller":
         return cls(*await reach(door, buffer=HEAD_LIMIT))
 
-    async def ask(self, door: str, wishes: Wishes) -> Granted:
+    async def ask(self, door: str, lease_options: LeaseOptions) -> Granted:
         """Send the upgrade; return what the 101 says. Raises Refused, or JobLost when the door closes."""
-        told, _ = await self._exchange(_request("GET", browser_url(door, wishes), wishes, UPGRADE), 101)
+        told, _ = await self._exchange(
+            _request("GET", browser_url(door, lease_options), lease_options, UPGRADE), 101
+        )
         return Granted(
             lease=told.get(headers.LEASE.lower(), ""),
             pod=told.get(headers.POD.lower(), ""),
@@ -58,17 +60,17 @@ class RawCaller:
             dials=int(told.get(headers.DIALS.lower(), "0")),
         )
 
-    async def take(self, door: str, wishes: Wishes) -> Granted:
+    async def take(self, door: str, lease_options: LeaseOptions) -> Granted:
         """POST /leases: a lease by name, which the same connection gives back with ``give_back``."""
         _, body = await self._exchange(
-            _request("POST", http_url(door, paths.LEASES, wishes), wishes, EMPTY), 201
+            _request("POST", http_url(door, paths.LEASES, lease_options), lease_options, EMPTY), 201
         )
         told = json.loads(body)
         return Granted(lease=told["id"], pod=told["pod"], waited_ms=0, dials=0)
 
-    async def give_back(self, door: str, wishes: Wishes, lease: str) -> None:
+    async def give_back(self, door: str, lease_options: LeaseOptions, lease: str) -> None:
         url = http_url(door, f"{paths.LEASES}/{lease}")
-        await self._exchange(_request("DELETE", url, wishes, EMPTY), 204)
+        await self._exchange(_request("DELETE", url, lease_options, EMPTY), 204)
 
     async def _exchange(self, request: bytes, expected: int) -> tuple[dict[str, str], bytes]:
         self._writer.write(request)
@@ -126,12 +128,12 @@ class RawCaller:
         return first & 0x0F, await self._reader.readexactly(length)
 
 
-def _request(method: str, url: str, wishes: Wishes, more: tuple[str, ...]) -> bytes:
+def _request(method: str, url: str, lease_options: LeaseOptions, more: tuple[str, ...]) -> bytes:
     parts = urlsplit(url)
     lines = [
         f"{method} {parts.path}{'?' if parts.query else ''}{parts.query} HTTP/1.1",
         f"Host: {parts.netloc}",
-        *(f"{name}: {value}" for name, value in wishes.headers().items()),
+        *(f"{name}: {value}" for name, value in lease_options.headers().items()),
         *more,
     ]
     return "\r\n".join([*lines, "", ""]).encode()

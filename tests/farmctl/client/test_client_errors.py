@@ -6,7 +6,7 @@ import pytest
 from farmwire.reasons import ANSWERS, Refusal
 
 from farmctl.client import LaunchOptions
-from farmctl.client.endpoints import Wishes, browser_url, http_url
+from farmctl.client.endpoints import LeaseOptions, browser_url, http_url
 from farmctl.client.errors import DoorUnreachable, JobLost, PageFailed, Refused, from_answer, from_playwright
 from farmctl.errors import UsageError
 
@@ -79,14 +79,14 @@ def test_playwright_messages(message, kind, reason):
 
 
 def test_the_token_never_stands_in_a_url():
-    wishes = Wishes(token="secret", pool="big", hold_s=0, max_s=1.5, label="a b&c")
-    url = browser_url("http://door:9222/", wishes)
+    lease_options = LeaseOptions(token="secret", pool="big", hold_s=0, max_s=1.5, label="a b&c")
+    url = browser_url("http://door:9222/", lease_options)
     assert url == "ws://door:9222/devtools/browser/farm?pool=big&hold=0&max=1.5&label=a+b%26c"
     launch = LaunchOptions(lang="de-DE,de", window="800x600", args=("--hide-scrollbars", "--force-dark-mode"))
-    url = browser_url("door:9222", Wishes(launch=launch))
+    url = browser_url("door:9222", LeaseOptions(launch=launch))
     assert url.partition("?")[2] == "lang=de-DE%2Cde&window=800x600&args=--hide-scrollbars+--force-dark-mode"
-    assert wishes.headers() == {"Authorization": "Bearer secret"}
-    assert http_url("wss://door", "/render", Wishes()) == "https://door/render"
+    assert lease_options.headers() == {"Authorization": "Bearer secret"}
+    assert http_url("wss://door", "/render", LeaseOptions()) == "https://door/render"
     assert http_url("door:9222", "/leases") == "http://door:9222/leases"
 
 
