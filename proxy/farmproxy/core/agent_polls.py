@@ -28,7 +28,7 @@ SET_ASIDE_EVERY_S = 1.0
 Queue = OrderedDict[PodKey, Pod]
 
 
-class Asks:
+class AgentPolls:
     def __init__(self, context: EventContext, pool: str, places: int, sample: int) -> None:
         self._context = context
         self._pool = pool

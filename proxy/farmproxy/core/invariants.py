@@ -5,7 +5,7 @@ Rule: a check here states a promise to callers or pods, or a book that two parts
 
 from collections.abc import Mapping
 
-from farmproxy.core.agent_polls import Asks
+from farmproxy.core.agent_polls import AgentPolls
 from farmproxy.core.callers import Caller, Phase
 from farmproxy.core.errors import BrokenInvariant
 from farmproxy.core.pods import DIALLING, FREE, LEASED, RECYCLING, SET_ASIDE, UNREADY, AskKind, Pod, PodState
@@ -29,10 +29,12 @@ def check(
         _check_pods(pool)
         _check_callers(pool, mine)
         _check_pairs(pool, mine)
-        _check_asks(pool.asks, list(pool.pod_table.pods.values()))
+        _check_agent_polls(pool.agent_polls, list(pool.pod_table.pods.values()))
         owned += sum(pod.timer is not None for pod in pool.pod_table.pods.values())
-        asks = pool.asks
-        owned += sum(timer is not None for timer in (asks.wake, asks.burst, asks.turn_over))
+        agent_polls = pool.agent_polls
+        owned += sum(
+            timer is not None for timer in (agent_polls.wake, agent_polls.burst, agent_polls.turn_over)
+        )
     _must(owned == timers, f"{timers} timers are set, {owned} belong to someone")
     for caller in callers.values():
         late = door_closed_at is not None and caller.seq > door_closed_at
@@ -102,21 +104,28 @@ def _check_pairs(pool: Pool, callers: list[Caller]) -> None:
             _must(caller.pod is None, f"caller {caller.id} is held and has a pod")
 
 
-def _check_asks(asks: Asks, pods: list[Pod]) -> None:
+def _check_agent_polls(agent_polls: AgentPolls, pods: list[Pod]) -> None:
     """A question belongs to a state; the samples keep their bounds; no pod that will never be free is lined up."""
     long = {pod.key for pod in pods if pod.ask is AskKind.BUSY}
     aside_open = sum(pod.ask is AskKind.SET_ASIDE for pod in pods)
-    _must(asks.long.keys() == long, f"{len(asks.long)} long polls counted, {len(long)} are")
-    _must(asks.aside_open == aside_open, f"{asks.aside_open} pods set aside counted asked, {aside_open} are")
-    _must(len(long) <= asks.places, "more long polls than places")
-    _must(aside_open <= asks.sample, "more pods set aside are asked than the sample allows")
-    queued = sum(map(len, (asks.waiting, asks.quiet, asks.aside)))
+    _must(agent_polls.long.keys() == long, f"{len(agent_polls.long)} long polls counted, {len(long)} are")
+    _must(
+        agent_polls.aside_open == aside_open,
+        f"{agent_polls.aside_open} pods set aside counted asked, {aside_open} are",
+    )
+    _must(len(long) <= agent_polls.places, "more long polls than places")
+    _must(aside_open <= agent_polls.sample, "more pods set aside are asked than the sample allows")
+    queued = sum(map(len, (agent_polls.waiting, agent_polls.quiet, agent_polls.aside)))
     _must(queued == sum(pod.queue is not None for pod in pods), "pods and queues to be asked disagree")
     for pod in pods:
         if pod.ask is not None:
             _must(pod.state is ASKED_IN[pod.ask], f"pod {pod.key} is {pod.state} and asked for {pod.ask}")
         if pod.queue is not None:
-            right = pod.queue is asks.aside if pod.state is SET_ASIDE else pod.queue is not asks.aside
+            right = (
+                pod.queue is agent_polls.aside
+                if pod.state is SET_ASIDE
+                else pod.queue is not agent_polls.aside
+            )
             _must(pod.key in pod.queue and right, f"pod {pod.key} is in the wrong queue")
             _must(
                 pod.leasable and pod.ask is None, f"pod {pod.key} is asked or out, yet lined up to be asked"

@@ -4,7 +4,7 @@ Rule: every change of state, known and terminating goes through here, so that co
 pods cannot drift, and so that leaving a state ends what belonged to it (its timer, its question).
 """
 
-from farmproxy.core.agent_polls import Asks
+from farmproxy.core.agent_polls import AgentPolls
 from farmproxy.core.errors import IllegalTransition
 from farmproxy.core.event_context import EventContext
 from farmproxy.core.events import PodKey, PodSeen
@@ -16,9 +16,9 @@ BUSY_STATES = frozenset({DIALLING, LEASED})
 
 
 class PodTable:
-    def __init__(self, context: EventContext, asks: Asks, free: FreePods, ended: Ended) -> None:
+    def __init__(self, context: EventContext, agent_polls: AgentPolls, free: FreePods, ended: Ended) -> None:
         self._context = context
-        self._asks = asks
+        self._agent_polls = agent_polls
         self._ended = ended
         self.free = free
         self.pods: dict[PodKey, Pod] = {}
@@ -80,7 +80,7 @@ class PodTable:
             self._context.timers.cancel(pod.timer)
             pod.timer = None
         if pod.ask is not None or pod.queue is not None:
-            self._asks.drop(pod)
+            self._agent_polls.drop(pod)
         if pod.state is FREE:
             self.free.remove(pod)
 

@@ -6,7 +6,7 @@ deadline); every caller ends in exactly one way.
 
 from farmwire.reasons import FAULTS, Busy, DialResult, End, Refusal
 
-from farmproxy.core.agent_polls import Asks
+from farmproxy.core.agent_polls import AgentPolls
 from farmproxy.core.callers import Caller, Holds, Phase
 from farmproxy.core.commands import AbandonDial, CloseSession, Dial, Refuse
 from farmproxy.core.event_context import EventContext
@@ -37,9 +37,9 @@ class Pool:
         self.holds = Holds()
         self.dialling = 0
         self.leases: dict[str, Caller] = {}
-        self.asks = Asks(context, name, limits.ask_places, limits.ask_sample)
-        self.pod_table = PodTable(context, self.asks, FreePods(choice), ended)
-        self.readiness = Readiness(context, limits, self.pod_table, self.asks)
+        self.agent_polls = AgentPolls(context, name, limits.ask_places, limits.ask_sample)
+        self.pod_table = PodTable(context, self.agent_polls, FreePods(choice), ended)
+        self.readiness = Readiness(context, limits, self.pod_table, self.agent_polls)
         self._context = context
         self._callers = callers  # of every pool, by id
         self._ended = ended
@@ -155,14 +155,14 @@ class Pool:
         """Give every free pod to the caller whose turn it is, then ask where nothing is free. Runs after
         everything that may have changed either side.
         """
-        holds, asks = self.holds, self.asks
+        holds, agent_polls = self.holds, self.agent_polls
         if holds.count:
             free = self.pod_table.free
             while holds.count and free:
                 caller = holds.take()
                 self._grant(caller, free.choose(caller.avoid))
-        if holds.count or asks.waiting:
-            asks.fill(starving=holds.count > 0)
+        if holds.count or agent_polls.waiting:
+            agent_polls.fill(starving=holds.count > 0)
 
     # Steps
 

@@ -7,7 +7,7 @@ the agent's "free" only if a slice has shown ready since that word; otherwise th
 
 from farmwire.reasons import Busy
 
-from farmproxy.core.agent_polls import Asks
+from farmproxy.core.agent_polls import AgentPolls
 from farmproxy.core.event_context import EventContext
 from farmproxy.core.events import PodSeen
 from farmproxy.core.limits import Limits
@@ -43,11 +43,13 @@ def clear_faults(pod: Pod) -> None:
 
 
 class Readiness:
-    def __init__(self, context: EventContext, limits: Limits, pod_table: PodTable, asks: Asks) -> None:
+    def __init__(
+        self, context: EventContext, limits: Limits, pod_table: PodTable, agent_polls: AgentPolls
+    ) -> None:
         self._context = context
         self._limits = limits
         self._pod_table = pod_table
-        self._asks = asks
+        self._agent_polls = agent_polls
 
     # The slices' word
 
@@ -107,14 +109,14 @@ class Readiness:
                 self._pod_table.free.confirm(pod)
         elif pod.fit:
             # It stays free meanwhile: should it be granted and be busy, the 409 costs nobody anything.
-            self._asks.doubt(pod)
+            self._agent_polls.doubt(pod)
         else:
             self._unready(pod, "a slice turned to not ready")
 
     # The agent's word
 
     def said(self, pod: Pod, free: bool | None, busy: Busy | None) -> None:
-        kind = self._asks.answered(pod)
+        kind = self._agent_polls.answered(pod)
         if free is not None:
             pod.heard(free)
         if free and pod.leasable:
@@ -129,7 +131,7 @@ class Readiness:
         elif kind is AskKind.BUSY:
             self._still_unready(pod, free, busy)
         elif free is None:
-            self._asks.set_aside(pod)
+            self._agent_polls.set_aside(pod)
         else:
             # It lives and is busy: its own word will bring it back sooner than the clock.
             self._unready(pod, "its agent says not free", always=True, busy=busy)
@@ -142,7 +144,7 @@ class Readiness:
         if not pod.known:
             self._pod_table.forget(pod)
             return
-        pause_s = self._asks.pause_after(pod, reached=free is not None)
+        pause_s = self._agent_polls.pause_after(pod, reached=free is not None)
         again_at = self._context.now + pause_s
         if pod.terminating or busy is Busy.DRAINING or again_at >= pod.recycle_until:
             self._unready(pod, "not clean within the recycle limit, or draining", busy=busy)
@@ -151,12 +153,12 @@ class Readiness:
 
     def _recycle_again(self, pod: Pod) -> None:
         pod.timer = None
-        self._asks.recycle(pod)
+        self._agent_polls.recycle(pod)
 
     def _still_unready(self, pod: Pod, free: bool | None, busy: Busy | None) -> None:
         if busy is not Busy.DRAINING:
-            pause_s = self._asks.pause_after(pod, reached=free is not None)
-            self._asks.unready(pod, always=pod.asked_always, delay_s=pause_s)
+            pause_s = self._agent_polls.pause_after(pod, reached=free is not None)
+            self._agent_polls.unready(pod, always=pod.asked_always, delay_s=pause_s)
 
     # The dial's and the lease's word
 
@@ -166,7 +168,7 @@ class Readiness:
         """
         pod.heard(False)
         delay_s = pod.pause_s
-        self._asks.grow_pause(pod)
+        self._agent_polls.grow_pause(pod)
         if pod.known:
             self._unready(pod, f"409 {busy or ''}".rstrip(), always=True, delay_s=delay_s, busy=busy)
         else:
@@ -181,7 +183,7 @@ class Readiness:
         else:
             self._free(pod, "given back unused")
             if pod.doubted and not pod.ready:
-                self._asks.doubt(pod)
+                self._agent_polls.doubt(pod)
 
     def fault(self, pod: Pod) -> None:
         pod.faults += 1
@@ -199,7 +201,7 @@ class Readiness:
         pod.aside_until = self._context.now + pod.aside_s
         pod_table.move(pod, SET_ASIDE, f"fault {pod.faults}, for {pod.aside_s:g} s")
         pod.timer = self._context.after(pod.aside_s, self._aside_over, pod)
-        self._asks.set_aside(pod)
+        self._agent_polls.set_aside(pod)
 
     def _aside_over(self, pod: Pod) -> None:
         pod.timer = None
@@ -217,7 +219,7 @@ class Readiness:
     def ended(self, pod: Pod) -> None:
         self._pod_table.move(pod, RECYCLING, "the session ended")
         pod.recycle_until = self._context.now + self._limits.recycle_s
-        self._asks.recycle(pod)
+        self._agent_polls.recycle(pod)
 
     # Moves
 
@@ -234,12 +236,12 @@ class Readiness:
         pod.lease = None
         self._pod_table.move(pod, UNREADY, why)
         if not pod.terminating and busy is not Busy.DRAINING:
-            self._asks.unready(pod, always=always, delay_s=delay_s)
+            self._agent_polls.unready(pod, always=always, delay_s=delay_s)
 
     def _retire(self, pod: Pod) -> None:
         """Terminating and not in use: never leased again, never asked again."""
         if pod.state is UNREADY:
-            self._asks.drop(pod)
+            self._agent_polls.drop(pod)
             if pod.timer is not None:
                 self._context.timers.cancel(pod.timer)
                 pod.timer = None
