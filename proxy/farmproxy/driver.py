@@ -79,7 +79,6 @@ class Driver:
         self.lease_requests: dict[str, LeaseRequest] = {}
         self.dialling: dict[str, Dialling] = {}
         self._desk = dials
-        self._readiness_polls = readiness_polls
         self._book = book
         self._metrics = metrics
         self._log = log

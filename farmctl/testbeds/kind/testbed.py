@@ -156,15 +156,11 @@ class KindTestbed:
             if address not in taken and await self._containers.refuses(node, address):
                 break
         else:
-            raise NotStaged("no dead address is left", hint="remove the stale endpoints first")
+            raise NotStaged("no dead address is left", hint="farmctl up puts the farm back")
         self._faults.tell(f"stale endpoint {address}")
         await self._api.create_slice(fake_objects.stale_slice(address))
         await until(lambda: self._proxy_knows(address), f"the proxy takes up {address}", SEEN_S)
         return address
-
-    async def remove_stale_endpoints(self) -> None:
-        for each in fake_objects.stale_in(await self._api.slices()):
-            await self._api.delete_slice(each["metadata"]["name"])
 
     async def set_probes(self, *, period_s: float, threshold: int = 1, slice_delay_s: float = 0.0) -> None:
         """A new probe is a rollout of the pods; a slice's delay is the controllers' own batch period, at most."""

@@ -95,9 +95,6 @@ class LocalTestbed:
         address: str = await self._client.verb("add_stale_endpoint")
         return address
 
-    async def remove_stale_endpoints(self) -> None:
-        await self._client.verb("remove_stale_endpoints")
-
     async def set_probes(self, *, period_s: float, threshold: int = 1, slice_delay_s: float = 0.0) -> None:
         await self._client.verb(
             "set_probes", period_s=period_s, threshold=threshold, slice_delay_s=slice_delay_s

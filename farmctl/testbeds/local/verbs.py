@@ -82,7 +82,7 @@ class Verbs:
         free = (f"{settings.network}.{n}" for n in DEAD_ADDRESSES if f"{settings.network}.{n}" not in taken)
         ip = next(free, None)
         if ip is None:
-            raise NotStaged("no dead address is left", hint="remove the stale endpoints first")
+            raise NotStaged("no dead address is left", hint="farmctl down, then farmctl up")
         address = f"{ip}:{settings.agent_port}"
         if await _answers(ip, settings.agent_port):
             raise NotStaged(f"something listens on {address}: no stale endpoint can stand there")
@@ -100,7 +100,7 @@ class Verbs:
         await self._until_proxy_knows(address)
         return address
 
-    async def remove_stale_endpoints(self) -> None:
+    def _remove_stale_endpoints(self) -> None:
         for obj in self._plane.store.all():
             if labels_of(obj).get(MANAGED_BY) == HAND_MADE:
                 self._plane.store.delete(obj["metadata"]["name"])
@@ -152,7 +152,7 @@ class Verbs:
         plane, setup = self._plane, self._plane.setup
         await self._netcut.clear()
         await plane.start_api()
-        await self.remove_stale_endpoints()
+        self._remove_stale_endpoints()
         plane.closed_nodes = frozenset()
         plane.starting_s = 0.0
         plane.set_probes(setup.probe_period_s, setup.probe_threshold, setup.slice_delay_s)

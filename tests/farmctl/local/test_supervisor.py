@@ -164,7 +164,7 @@ async def test_grace_over_means_sigkill(up, settings, until):
         assert "draining" in [json.loads(line)["event"] for line in lines]
 
 
-async def test_stale_endpoint_stands_until_it_is_removed(up, settings, until):
+async def test_stale_endpoint_stands_until_restore(up, settings, until):
     async with up(settings) as farm:
         live = await listed(farm)
         one, two = await farm.testbed.add_stale_endpoint(), await farm.testbed.add_stale_endpoint()
@@ -172,7 +172,7 @@ async def test_stale_endpoint_stands_until_it_is_removed(up, settings, until):
         assert await listed(farm) - live == {one.partition(":")[0], two.partition(":")[0]}
         with pytest.raises(OSError, match="Connect call failed"):
             await asyncio.open_connection(*one.split(":"))
-        await farm.testbed.remove_stale_endpoints()
+        await farm.testbed.restore()
         assert await listed(farm) == live
 
 
