@@ -27,31 +27,20 @@ NO_WORK = re.compile(r"runners.*run")
 Function = tuple[str, int, str]  # file ("~" for C), line, name
 Stats = dict[Function, tuple[int, int, float, float, dict[Function, tuple[int, int, float, float]]]]
 Spent = tuple[Function, Function]  # what spent it, called by whom (itself, if it is Python)
-PARTS = {
+PARTS = {  # rooms and modules of farmproxy; the innermost that is named here counts
     "core": "core: who gets which pod",
     "door": "door: accept, head, routes, the caller's state",
     "driver": "driver and lease book",
-    "leases": "driver and lease book",
-    "endings": "driver and lease book",
-    "ends": "driver and lease book",
-    "ids": "driver and lease book",
+    "registry": "driver and lease book",
     "proxy": "driver and lease book",
-    "dials": "dial and handshake",
-    "handshakes": "dial and handshake",
-    "agent_answers": "dial and handshake",
-    "asks": "the agent's word after the lease",
-    "questions": "the agent's word after the lease",
-    "versions": "the agent's word after the lease",
-    "relay": "relay",
-    "flows": "relay",
-    "pipes": "relay",
-    "farewells": "relay",
-    "poller": "readiness and timers",
-    "timeouts": "readiness and timers",
-    "clocks": "readiness and timers",
+    "upstream": "dial and handshake",
+    "agent_client": "the agent's word after the lease",
+    "readiness_polls": "the agent's word after the lease",
+    "chrome_versions": "the agent's word after the lease",
+    "tunnel": "relay",
+    "net": "readiness and timers",
     "sockets": "socket options",
-    "metrics": "metrics and log",
-    "logs": "metrics and log",
+    "observe": "metrics and log",
     "kube": "watch of the slices",
 }
 LIBRARIES = {
@@ -140,8 +129,8 @@ def _part(file: str) -> str:
             return part
     if "farmproxy" not in path.parts:
         return ""
-    inside = path.parts[path.parts.index("farmproxy") + 1 :]
-    return PARTS.get(Path(inside[0]).stem, "") if inside else ""
+    inside = path.with_suffix("").parts[path.parts.index("farmproxy") + 1 :]
+    return next((PARTS[name] for name in reversed(inside) if name in PARTS), "")
 
 
 def _short(file: str) -> str:

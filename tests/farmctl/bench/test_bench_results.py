@@ -111,6 +111,17 @@ def test_a_profile_counts_the_load_alone_and_gives_c_functions_to_their_callers(
     assert not any("run" in name for name in functions)
 
 
+def test_a_profile_s_parts_are_rooms_and_modules_that_the_proxy_has():
+    proxy = Path(__file__).parents[3] / "proxy/farmproxy"
+    there = {path.stem for path in proxy.rglob("*") if path.is_dir() or path.suffix == ".py"}
+    assert profiles.PARTS.keys() <= there
+    load = {
+        (f"/x/farmproxy/{file}.py", 1, "f"): (1, 1, 1.0, 1.0, {}) for file in ("net/poller", "net/sockets")
+    }
+    parts = dict(profiles.by_part(profiles.difference(load, {})).lines)
+    assert parts == {"readiness and timers": 0.5, "socket options": 0.5}
+
+
 def test_the_committed_page_is_the_committed_json_s():
     folder = Path(__file__).parents[3] / "docs"
     source = folder / "performance.json"
