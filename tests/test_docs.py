@@ -158,3 +158,10 @@ def test_a_page_names_modules_and_files_that_exist(page):
     text = re.sub(r"farmctl\.dev/\S+|https?://\S+", "", page.read_text())
     assert [path for path in re.findall(PLACES, text) if not (ROOT / path).exists()] == []
     assert [name for name in re.findall(MODULES, text) if not exists(name)] == []
+
+
+def test_each_word_stands_once_in_the_lexicon_in_order():
+    lexicon = (ROOT / "docs/architecture.md").read_text().partition("## Words")[2].partition("\n## ")[0]
+    words = [word.casefold() for word in re.findall(r"^\| ([^|]+) \|", lexicon, flags=re.MULTILINE)[1:]]
+    assert len(words) > 50
+    assert words == sorted(set(words))
