@@ -1,4 +1,4 @@
-"""The proxy put together: core, driver, door, questions and their timers, and what the admin port sees of them."""
+"""The proxy put together: core, driver, door, agent client and their timers, and what the admin port sees of them."""
 
 import asyncio
 import contextlib
