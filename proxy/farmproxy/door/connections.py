@@ -40,6 +40,7 @@ class Connection:
         self._seen: tuple[Head, Intent, str, bool] | None = None  # a head whose body is still awaited
         self.sock = sock
         self.peer = peer
+        door.allowed.pop(sock.fileno(), None)  # another connection's, which had this descriptor before
 
     def head_timed_out(self) -> None:
         """No whole request in time. A connection that was only kept open is closed without a word."""
@@ -92,7 +93,7 @@ class Connection:
         """Whether a whole head was read and accepted."""
         buffer = self._buffer
         bare = buffer.startswith(b"HEAD ")
-        self._door.allowed.pop(self.sock.fileno(), None)  # of the request before, or of another connection
+        self._door.allowed.pop(self.sock.fileno(), None)  # of the request before
         try:
             end = request_heads.end_of(buffer)
             if end < 0:

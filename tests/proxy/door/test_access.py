@@ -332,6 +332,20 @@ async def test_a_kept_connection_forgets_the_page_of_the_request_before(for_page
     assert "access-control-allow-origin" not in (await caller.answer())[1]
 
 
+async def test_a_silent_caller_is_not_told_of_the_page_that_had_its_descriptor(for_pages):
+    pages = [await for_pages.get("/json", Origin=PAGE) for _ in range(6)]
+    for each in pages:
+        assert_readable((await each.answer())[1])
+        each.close()
+    plain = await for_pages.get("/json")  # whose answer comes after the door has seen those go
+    assert (await plain.answer())[0] == 200
+    silent = [await for_pages.caller() for _ in range(8)]
+    for each in silent:
+        status, fields, _ = await each.answer()
+        assert status == 408
+        assert "access-control-allow-origin" not in fields
+
+
 async def test_the_agent_is_told_whose_page_may_read_its_answers(for_pages, fakes):
     pod = fakes.Pod("a", fakes.serve_render, fakes.hang_leased)
     joins = []
